@@ -1,0 +1,1 @@
+"""NVFP4 operations declared as suites: quantisers, dequantisation, scale layouts."""
