@@ -1,0 +1,1 @@
+"""Sparse-attention index metadata of DeepSeek-V4, declared as suites."""
