@@ -8,26 +8,23 @@ from typing import Any
 import torch
 
 from harness import Case, Contract, Cost, Draw, Implementation, Inputs, Suite, register
-from kernels.nvfp4 import quantize_activation_nvfp4, quantize_to_nvfp4
+from harness.dtypes import torch_dtype
+from kernels.nvfp4 import quantize_activation_nvfp4, quantize_peak_bytes, quantize_to_nvfp4
 from suites.nvfp4 import oracle
 from suites.nvfp4.cases import EDGES, REAL_QUICK, VALUES, real_activations
 from suites.nvfp4.values import GLOBAL_SCALE_ONE, SPECIAL
 
 OVER_INPUT = 2.3
-"""Peak over input bytes at 8192 x 7168 bf16, input included: 1.31 for input and output, the rest is workspace."""
-
-SMALL = 64 << 20
-"""Bytes of workspace that do not grow with the operand: one chunk of 4 Mi elements in fp32, a few times."""
+"""Peak over input bytes of a large operand, input included: 1.31 for input and output, the rest is workspace."""
 
 
 def peak(case: Case) -> int:
-    """At most 2.3 times the input where that is more than input, outputs and one chunk's workspace."""
+    """What the quantiser promises, which is below 2.3 times the input from 8192 x 7168 in bf16 on."""
+    promised = quantize_peak_bytes((case["m"], case["k"]), torch_dtype(case.dtype))
     elements = case["m"] * case["k"]
-    outputs = elements // 2 + elements // 16
-    chunk = min(elements, 1 << 22)
-    return max(
-        int(OVER_INPUT * elements * case.itemsize), elements * case.itemsize + outputs + 16 * chunk + (1 << 17)
-    )
+    if elements >= 8192 * 7168 and promised > OVER_INPUT * elements * case.itemsize:
+        raise ValueError(f"{case.id}: the quantiser promises {promised} B, more than {OVER_INPUT} x its input")
+    return promised
 
 
 def cost(case: Case) -> Cost:

@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 
 import torch
 
 from harness import Case, Contract, Cost, Draw, Implementation, Inputs, Suite, grid, register
-from kernels.nvfp4 import quantize_weight_to_nvfp4
+from harness.dtypes import torch_dtype
+from kernels.nvfp4 import quantize_peak_bytes, quantize_weight_to_nvfp4
 from suites.nvfp4 import oracle
 from suites.nvfp4.cases import GENERAL, expert_stacks, real_weights
 
 _MANY_ELEMENTS = 1 << 22
 
 
+def shape(case: Case) -> tuple[int, ...]:
+    """(N, K), or (E, N, K) for a stack."""
+    return tuple(case[name] for name in ("e", "n", "k") if name in dict(case.params))
+
+
 def peak(case: Case) -> int:
-    """At most 2.3 times the weight; for a small one: the weight, codes and scales, and one chunk's workspace."""
-    elements = case["n"] * case["k"] * (case["e"] if "e" in dict(case.params) else 1)
-    chunk = min(elements, _MANY_ELEMENTS)
-    outputs = elements // 2 + elements // 16
-    return max(int(2.3 * elements * case.itemsize), elements * case.itemsize + outputs + 16 * chunk + (1 << 17))
+    """What the quantiser promises: below 2.3 times a large weight, stacks of experts included."""
+    promised = quantize_peak_bytes(shape(case), torch_dtype(case.dtype))
+    elements = math.prod(shape(case))
+    if elements >= 8192 * 7168 and promised > 2.3 * elements * case.itemsize:
+        raise ValueError(f"{case.id}: the quantiser promises {promised} B, more than 2.3 x the weight")
+    return promised
 
 
 def cost(case: Case) -> Cost:
     """Read the weight once, write codes and scales once."""
-    elements = case["n"] * case["k"] * (case["e"] if "e" in dict(case.params) else 1)
+    elements = math.prod(shape(case))
     return Cost(bytes=elements * case.itemsize + elements // 2 + elements // 16)
 
 
