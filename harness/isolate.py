@@ -17,7 +17,9 @@ import sys
 import time
 
 from harness.execute import named
+from harness.gates import GATES
 from harness.plan import Task
+from harness.registry import lookup
 from harness.verdict import Status, Verdict
 
 _STICKY = ("CUDA error", "CUDA driver error", "cudaError", "illegal memory access", "unspecified launch failure")
@@ -26,9 +28,11 @@ _STICKY = ("CUDA error", "CUDA driver error", "cudaError", "illegal memory acces
 class Worker:
     """A child process for tasks. Use as a context manager; ``run`` starts the child when there is none."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int | None = None) -> None:
+        """``threads`` limits the arithmetic of the child; None leaves it as it is."""
         self._process: subprocess.Popen[bytes] | None = None
         self._replies: int = -1
+        self._environment = {**os.environ, "OMP_NUM_THREADS": str(threads)} if threads else None
 
     def __enter__(self) -> Worker:
         return self
@@ -46,7 +50,7 @@ class Worker:
         try:
             process.stdin.write((json.dumps(task.as_dict()) + "\n").encode())
             process.stdin.flush()
-            line = self._read_line(timeout_s)
+            line = self._read_line(process, timeout_s)
         except (BrokenPipeError, EOFError):
             return named(self._crashed(), task, time.monotonic() - start)
         except TimeoutError:
@@ -66,6 +70,9 @@ class Worker:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        if process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):  # the last task may still be in its buffer
+                process.stdin.close()
         os.close(self._replies)
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -79,20 +86,26 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=sys.stderr,
             pass_fds=(write,),
+            env=self._environment,
             start_new_session=True,
         )
         os.close(write)
         self._replies, self._buffer = read, b""
         return self._process
 
-    def _read_line(self, timeout_s: float) -> bytes:
+    def _read_line(self, process: subprocess.Popen[bytes], timeout_s: float) -> bytes:
         end = time.monotonic() + timeout_s
         with selectors.DefaultSelector() as selector:
             selector.register(self._replies, selectors.EVENT_READ)
             while b"\n" not in self._buffer:
                 left = end - time.monotonic()
-                if left <= 0 or not selector.select(left):
+                if left <= 0:
                     raise TimeoutError
+                ended = process.poll() is not None  # asked before the pipe, so that a last reply is still read
+                if not selector.select(0 if ended else min(left, 0.5)):
+                    if ended:  # what it had forked may hold the pipe open
+                        raise EOFError
+                    continue
                 chunk = os.read(self._replies, 1 << 16)
                 if not chunk:
                     raise EOFError
@@ -115,6 +128,13 @@ class Worker:
         else:
             how = f"ended with exit code {code}"
         return Verdict(Status.FAIL, f"crashed: the process {how}", "a process that survives", how)
+
+
+def run_isolated(task: Task, worker: Worker) -> Verdict:
+    """Run a task in a worker, in a process of its own where both the implementation and the gate may crash."""
+    suite = lookup(task.suite).suite
+    fresh = suite.implementations[task.implementation].may_crash and GATES[task.gate].may_crash
+    return worker.run(task, suite.timeout_s, fresh=fresh)
 
 
 def _text(verdict: Verdict) -> str:

@@ -34,9 +34,15 @@ class Task:
         return f"{self.suite}[{self.implementation}-{self.gate}-{self.world}-{self.case.id}]"
 
     @property
+    def key(self) -> str:
+        """As ``Verdict.key``: ``suite/implementation/gate/world/case``."""
+        return "/".join((self.suite, self.implementation, self.gate, self.world, self.case.id))
+
+    @property
     def command(self) -> str:
         """The command line that runs this one trial."""
-        words = ["harness", "gate", "--suite", f"{_shown(self.path)}", "--implementation", self.implementation]
+        words = ["harness", "gate", "--suite", f"{_shown(self.path)}::{self.suite}"]
+        words += ["--implementation", self.implementation]
         words += ["--gate", self.gate, "--world", self.world, "--case", self.case.id]
         if self.case.source is not None:
             words += ["--checkpoint", self.case.source.rpartition("#")[0]]
@@ -129,7 +135,7 @@ def _in_tier(case: Case, tier: str) -> bool:
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
-    return not patterns or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+    return not patterns or any(name == pattern or fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _known(what: str, names: Iterable[str], known: Iterable[str]) -> None:

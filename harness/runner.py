@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 
 from harness.execute import execute
-from harness.gates import GATES
-from harness.isolate import Worker
+from harness.isolate import Worker, run_isolated
+from harness.parallel import run_parallel
 from harness.plan import Plan, Task
 from harness.registry import lookup
 from harness.verdict import Status, Verdict
@@ -38,13 +38,18 @@ def run_task(task: Task, worker: Worker, mode: str = "auto") -> Verdict:
     """Run one task as ``mode`` says."""
     if not isolated(task, mode):
         return execute(task)
-    suite = lookup(task.suite).suite
-    own_process = suite.implementations[task.implementation].may_crash and GATES[task.gate].may_crash
-    return worker.run(task, suite.timeout_s, fresh=own_process)
+    return run_isolated(task, worker)
 
 
-def run_plan(plan: Plan, *, mode: str = "auto", fail_fast: bool = False) -> Iterator[Verdict]:
-    """Run the tasks of a plan in order, yielding each verdict; ``fail_fast`` ends after the first FAIL."""
+def run_plan(plan: Plan, *, mode: str = "auto", fail_fast: bool = False, jobs: int = 1) -> Iterator[Verdict]:
+    """Run the tasks of a plan, yielding each verdict; ``fail_fast`` ends after the first FAIL.
+
+    With ``jobs`` > 1 that many child processes share the tasks, one thread of arithmetic each, and verdicts come in
+    the order of completion; only one of them ever uses the GPU.
+    """
+    if jobs > 1 and mode != "none":
+        yield from run_parallel(plan.tasks, jobs, fail_fast)
+        return
     with Worker() as worker:
         for task in plan.tasks:
             verdict = run_task(task, worker, mode)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from harness.commands.common import console, find_suites
@@ -17,12 +19,17 @@ from harness.results import ResultFile, read_run
 from harness.runner import ISOLATION, exit_code, run_plan
 from harness.verdict import Status, Verdict
 
+FEW = 40
+"""Tasks that one process does before another is worth its start (3 s of imports)."""
+
 _SHOWN = 10
 """Failures shown in full on the terminal; the result file has them all."""
 
 
 def gate(
-    suite: Annotated[list[str] | None, typer.Option(help="Suite name, file or folder; all by default.")] = None,
+    suite: Annotated[
+        list[str] | None, typer.Option(help="Suite name, file, FILE::NAME or folder; all by default.")
+    ] = None,
     case: Annotated[list[str] | None, typer.Option(help="Case id, may hold *.")] = None,
     implementation: Annotated[list[str] | None, typer.Option(help="Implementation name, may hold *.")] = None,
     gate: Annotated[list[str] | None, typer.Option(help="Gate name.")] = None,
@@ -37,6 +44,9 @@ def gate(
     markdown_: Annotated[Path | None, typer.Option("--markdown", help="Write the table as Markdown.")] = None,
     junit: Annotated[Path | None, typer.Option(help="Write JUnit XML.")] = None,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first FAIL.")] = False,
+    jobs: Annotated[
+        int, typer.Option(help="Child processes that share the trials; 0 for one per core, at most 8.")
+    ] = 0,
     isolate: Annotated[str, typer.Option(help="Child processes: auto, all or none.")] = "auto",
     waive: Annotated[
         list[str] | None,
@@ -48,6 +58,8 @@ def gate(
     """Run gates over cases; exit 0 when all passed, 1 on a failure, 3 when nothing or nothing valid was measured."""
     if isolate not in ISOLATION:
         raise ValueError(f"unknown --isolate {isolate!r}; expected one of {', '.join(ISOLATION)}")
+    if jobs < 0:
+        raise ValueError(f"--jobs: expected 0 or more, got {jobs}")
     selection = Selection(
         worlds=tuple(world or ()),
         gates=tuple(gate or ()),
@@ -57,9 +69,10 @@ def gate(
         checkpoints=tuple(checkpoint or ()),
     )
     plan = make_plan(find_suites(suite or []), selection)
-    target = json or Path("reports") / time.strftime("gate-%Y%m%d-%H%M%S.jsonl")
+    target = json or Path("reports") / time.strftime(f"gate-%Y%m%d-%H%M%S-{os.getpid()}.jsonl")
     results = ResultFile(target)
-    verdicts = _run(plan, results, isolate, fail_fast)
+    count = jobs or min(os.cpu_count() or 1, 8, 1 + len(plan.tasks) // FEW)
+    verdicts = _run(plan, results, isolate, fail_fast, count)
     code, conclusion = exit_code(verdicts, plan, tuple(waive or ()))
     _show(verdicts, plan, conclusion, target)
     machine = read_run(target).header["machine"]
@@ -70,19 +83,21 @@ def gate(
     raise typer.Exit(code)
 
 
-def _run(plan: Plan, results: ResultFile, isolate: str, fail_fast: bool) -> list[Verdict]:
+def _run(plan: Plan, results: ResultFile, isolate: str, fail_fast: bool, jobs: int) -> list[Verdict]:
     verdicts: list[Verdict] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         bar = progress.add_task("gates", total=len(plan.tasks))
-        for verdict in run_plan(plan, mode=isolate, fail_fast=fail_fast):
+        for verdict in run_plan(plan, mode=isolate, fail_fast=fail_fast, jobs=jobs):
             results.write(verdict)
             verdicts.append(verdict)
             failed = sum(v.status is Status.FAIL for v in verdicts)
-            label = f"{verdict.suite} {verdict.gate} {verdict.world}" + (f"  [red]{failed} failed" if failed else "")
+            label = escape(f"{verdict.suite} {verdict.gate} {verdict.world}")
+            label += f"  [red]{failed} failed" if failed else ""
             progress.update(bar, advance=1, description=label)
     results.close()
-    return verdicts
+    order = {task.key: position for position, task in enumerate(plan.tasks)}
+    return sorted(verdicts, key=lambda verdict: order[verdict.key])
 
 
 def _show(verdicts: list[Verdict], plan: Plan, conclusion: str, target: Path) -> None:
