@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from harness.fake_cuda.device import DeviceProperties, FakeDevice, activate
-from harness.fake_cuda.fake_mode import PretendMode
+from harness.fake_cuda.fake_methods import PretendMethods, answer_for_the_class
+from harness.fake_cuda.fake_mode import pretend_mode
 from harness.fake_cuda.guard import cuda_guard
+from harness.fake_cuda.launchers import refuse_launchers
 from harness.fake_cuda.patching import Patches
 from harness.fake_cuda.stand_ins import stand_in
 from harness.fake_cuda.streams import Streams
@@ -28,8 +30,8 @@ def fake_cuda(
     ``torch.Generator(device="cuda")`` work, Triton kernels are recorded and not run. Everything that is replaced is
     put back at the end. Blocks cannot be nested.
 
-    Tensors that code under test keeps in caches of its own stay fake after the block: give the pretended and the
-    real device a process each.
+    Tensors that code under test keeps in caches of its own stay fake after the block, and work in the next one: give
+    the pretended and the real device a process each.
     """
     properties = DeviceProperties(
         name=name,
@@ -41,11 +43,14 @@ def fake_cuda(
     )
     with ExitStack() as stack:
         kind = stack.enter_context(cuda_guard())
-        device = FakeDevice(properties, kind, mode=PretendMode())
+        device = FakeDevice(properties, kind, mode=pretend_mode())
         stack.callback(activate(device))
         device.streams = Streams()
         patches = stack.enter_context(Patches())
         stand_in(patches, device)
+        answer_for_the_class(patches)
         record_triton(patches)
+        refuse_launchers(patches)
         stack.enter_context(device.mode)
+        stack.enter_context(PretendMethods())
         yield device

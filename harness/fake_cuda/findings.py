@@ -13,7 +13,7 @@ class Severity(StrEnum):
     """How bad a finding is, worst last."""
 
     WARMUP = "warmup"
-    """Would break a capture, and happens only before it: a table made on the first call, a kernel compiled once."""
+    """Happens only before the capture: a table made on the first call, a kernel compiled once."""
     NOTE = "note"
     """Legal; what the owner of the graph must know (a buffer to keep alive, an operator not looked into)."""
     HAZARD = "hazard"

@@ -9,7 +9,7 @@ import torch
 from harness.fake_cuda.device import active_device
 from harness.fake_cuda.findings import Severity
 
-_RealGenerator = torch._C.Generator
+_RealGenerator: Any = torch._C.Generator
 
 
 class _AnyGenerator(type(_RealGenerator)):  # type: ignore[misc]
@@ -27,6 +27,8 @@ class FakeGenerator(_RealGenerator, metaclass=_AnyGenerator):
     def __new__(cls, device: Any = "cpu") -> FakeGenerator:
         generator = super().__new__(cls, "cpu")
         generator._device = _with_index(torch.device(device))
+        if generator._device.type == "cuda":
+            asks_generator("torch.Generator(device='cuda')")
         return generator
 
     def __init__(self, device: Any = "cpu") -> None:
@@ -43,6 +45,12 @@ class FakeGenerator(_RealGenerator, metaclass=_AnyGenerator):
         super().manual_seed(seed)
         return self
 
+    def get_state(self) -> torch.Tensor:
+        if self._device.type == "cuda":
+            asks_generator("Generator.get_state")
+        state: torch.Tensor = super().get_state()
+        return state
+
 
 def reseed(seed: int, previous: int | None, call: str) -> None:
     """Judge a reseed: nothing outside a capture, a break inside it, a hazard if the seed is the same."""
@@ -54,6 +62,13 @@ def reseed(seed: int, previous: int | None, call: str) -> None:
         device.hit("rng-seed", Severity.HAZARD, what)
     else:
         device.hit("rng-seed", Severity.BREAK, f"{call}({seed}): a new seed is refused during a capture")
+
+
+def asks_generator(call: str) -> None:
+    """torch refuses, during a capture, to make a CUDA generator and to read its seed (CUDAGeneratorImpl)."""
+    device = active_device()
+    if device.capturing:
+        device.hit("rng-seed", Severity.BREAK, f"{call} is refused during a capture")
 
 
 def _with_index(device: torch.device) -> torch.device:

@@ -69,7 +69,7 @@ def _stand_in_pointer(table: Any) -> int:
                 "(CPU and Meta present, PrivateUse1 free); another backend may have taken PrivateUse1"
             )
         try:
-            accelerator: Any = torch._C._acc  # type: ignore[attr-defined]
+            accelerator: Any = torch._C._acc
             base, register = accelerator.DeviceGuard, accelerator.register_python_privateuseone_device_guard
         except AttributeError as error:
             raise FakeCudaUnavailable(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -43,9 +44,15 @@ def lint_capture(
         watcher.call(fn, args, kwargs, captured=False)
     first = watcher.call(fn, args, kwargs, captured=True)
     second = watcher.call(fn, args, kwargs, captured=True)
-    findings = _only_warmup(watcher.findings, warmup)
+    findings = _settled(watcher.findings, warmup)
     findings += watcher.compared(first, second)
     findings += _out_ignored(first, out)
+    # the calls before may still have settled something; the eager call to compare with is one that comes after
+    findings += _captured_otherwise(first, watcher.call(fn, args, kwargs, captured=False))
+    if not (second.device_ops or second.raised):
+        what = "the call puts no work on the device: a capture of it is an empty graph"
+        severity = Severity.HAZARD if _returns_new_memory(second, declared) else Severity.NOTE
+        findings.append(Finding("empty-graph", severity, what, "", second.number))
     return CaptureReport(
         findings=tuple(dict.fromkeys(findings)),
         op_trace=tuple(step.name for step in second.steps),
@@ -54,18 +61,33 @@ def lint_capture(
     )
 
 
-def _only_warmup(findings: list[Finding], warmup: int) -> list[Finding]:
-    """Demotes what happens in warm-up calls only; what also happens in a captured call is reported there."""
-    again = {(finding.rule, finding.where) for finding in findings if finding.call > warmup}
-    kept = []
+def _settled(findings: list[Finding], warmup: int) -> list[Finding]:
+    """Each finding once, by its first captured call; one that only warm-up calls made is demoted."""
+    captured = {(finding.rule, finding.where) for finding in findings if finding.call > warmup}
+    kept: dict[tuple[str, str, str], Finding] = {}
     for finding in findings:
-        early = 0 < finding.call <= warmup
-        if early and (finding.rule, finding.where) in again:
+        early = finding.call <= warmup
+        if early and (finding.rule, finding.where) in captured:
             continue
-        if early and finding.severity in (Severity.BREAK, Severity.HAZARD, Severity.ERROR):
-            finding = Finding(finding.rule, Severity.WARMUP, finding.what, finding.where, finding.call)
-        kept.append(finding)
-    return kept
+        if early:
+            finding = replace(finding, severity=Severity.WARMUP)
+        kept.setdefault((finding.rule, finding.what, finding.where), finding)
+    return list(kept.values())
+
+
+def _captured_otherwise(captured: WatchedCall, eager: WatchedCall) -> list[Finding]:
+    """A captured call must put on the device what an eager call puts there."""
+    if captured.raised or eager.raised or captured.device_ops == eager.device_ops:
+        return []
+    what = f"a captured call does {captured.device_ops} operations on the device, an eager one {eager.device_ops}"
+    return [Finding("captured-otherwise", Severity.HAZARD, what, "", captured.number)]
+
+
+def _returns_new_memory(call: WatchedCall, declared: list[torch.Tensor]) -> bool:
+    """Whether a result lies outside the inputs: somebody had to write it. Views of inputs need no work."""
+    given = {storage_key(tensor) for tensor in declared}
+    results = (leaf for leaf in tree_leaves(call.result) if isinstance(leaf, torch.Tensor))
+    return any(leaf.device.type == "cuda" and leaf.numel() and storage_key(leaf) not in given for leaf in results)
 
 
 def _out_ignored(call: WatchedCall, out: Any) -> list[Finding]:

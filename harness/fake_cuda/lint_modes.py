@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from harness.fake_cuda.fake_mode import known_values
 from harness.fake_cuda.op_call import Hit, on_cuda
 from harness.fake_cuda.rules.python_calls import PYTHON_CALLS
 
@@ -25,25 +25,25 @@ class OperatorMode(TorchDispatchMode):
 
 
 class MethodMode(TorchFunctionMode):
-    """Reports the methods in ``PYTHON_CALLS`` when they are called on a device tensor."""
+    """Reports the methods in ``PYTHON_CALLS`` when they are called on a device tensor.
+
+    Also remembers which generator a call was given: an operator sees a new wrapper of it, with another identity.
+    """
 
     def __init__(self, tell: Callable[[Hit], None]) -> None:
         super().__init__()
+        self.generator: torch._C.Generator | None = None
         self._tell = tell
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = getattr(func, "__qualname__", "")
-        hit = PYTHON_CALLS.get(name)
+        kwargs = kwargs or {}
+        hit = PYTHON_CALLS.get(getattr(func, "__qualname__", ""))
         if hit is not None and args and on_cuda(args[0]):
             self._tell(hit)
-            if name == "TensorBase.data_ptr":
-                return 0  # what the fake would answer, without its warning
-        if name.rpartition(".")[2] == "tensor_split":
-            args = _known_sections(args)
-        return func(*args, **(kwargs or {}))
-
-
-def _known_sections(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """``tensor_split`` reads the memory of a CPU tensor of sections; a fake has none, but a literal is known."""
-    values = known_values(args[1]) if len(args) > 1 else None
-    return args if values is None else (args[0], tuple(values), *args[2:])
+        before = self.generator
+        given = (value for value in (*args, *kwargs.values()) if isinstance(value, torch._C.Generator))
+        self.generator = next(given, before)
+        try:
+            return func(*args, **kwargs)
+        finally:
+            self.generator = before

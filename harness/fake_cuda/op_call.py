@@ -30,10 +30,10 @@ class OpCall:
     tensors: tuple[torch.Tensor, ...]
     on_device: bool
     """Some operand is on the device, or the result is to be made there."""
-    pinned: frozenset[int] | set[int]
+    pinned: set[int]
     """Storages of the host tensors in pinned memory."""
-    registered: frozenset[int] = frozenset()
-    """``id`` of the generators that are registered with the graph."""
+    generator_registered: bool
+    """The generator given to the call, if one was, is registered with the graph."""
 
     @classmethod
     def of(
@@ -42,7 +42,7 @@ class OpCall:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         pinned: set[int],
-        registered: frozenset[int],
+        generator_registered: bool,
     ) -> OpCall:
         name = str(func)
         leaves = tuple(tree_leaves((args, kwargs)))
@@ -50,7 +50,7 @@ class OpCall:
         made_there = torch.device(kwargs.get("device") or "cpu").type == "cuda"
         on_device = made_there or any(map(on_cuda, tensors))
         packet = name.rpartition(".")[0]
-        return cls(func, args, kwargs, name, packet, leaves, tensors, on_device, pinned, registered)
+        return cls(func, args, kwargs, name, packet, leaves, tensors, on_device, pinned, generator_registered)
 
     def argument(self, index: int, name: str, default: Any = None) -> Any:
         """An argument given by position or by name."""

@@ -28,7 +28,7 @@ def source_line() -> str:
 
 def raising_line(error: BaseException) -> str:
     """The same for the place where an exception came from."""
-    trace, found = error.__traceback__, "?"
+    trace, found = error.__traceback__, source_line()
     while trace is not None:
         if not is_internal(trace.tb_frame.f_code.co_filename):
             found = _describe(trace.tb_frame, trace.tb_lineno)

@@ -9,7 +9,7 @@ import torch
 
 from harness.fake_cuda.device import FakeDevice
 from harness.fake_cuda.findings import Severity
-from harness.fake_cuda.generators import FakeGenerator, reseed
+from harness.fake_cuda.generators import FakeGenerator, asks_generator, reseed
 from harness.fake_cuda.patching import Patches
 from harness.fake_cuda.streams import FakeEvent, FakeStream, StreamContext
 
@@ -21,6 +21,7 @@ def stand_in(patches: Patches, device: FakeDevice) -> None:
     _memory(patches, device)
     _random(patches, device)
     _nvtx(patches, device)
+    _graphs(patches)
 
 
 def _device(patches: Patches, device: FakeDevice) -> None:
@@ -65,6 +66,10 @@ def _streams(patches: Patches, device: FakeDevice) -> None:
         found: FakeStream = streams.current
         return found
 
+    def record_stream(tensor: torch.Tensor, stream: FakeStream) -> None:
+        what = "record_stream: memory freed during the capture is given back only after it"
+        device.hit("record-stream", Severity.HAZARD, what)
+
     patches.set(cuda, "synchronize", synchronize)
     patches.set(cuda, "Stream", FakeStream)
     patches.set(cuda, "ExternalStream", lambda stream_ptr, device=None: FakeStream(stream_ptr=stream_ptr))
@@ -75,6 +80,8 @@ def _streams(patches: Patches, device: FakeDevice) -> None:
     patches.set(cuda, "default_stream", _answer(streams.default))
     patches.set(cuda, "set_stream", set_stream)
     patches.set(cuda, "is_current_stream_capturing", lambda: device.capturing)
+    # the binding insists on a stream of its own kind, so the method is replaced, not observed
+    patches.set(torch.Tensor, "record_stream", record_stream)
     if hasattr(torch, "accelerator"):
         patches.set_if_there(torch.accelerator, "synchronize", synchronize)
         patches.set_if_there(torch.accelerator, "current_stream", current)
@@ -86,7 +93,11 @@ def _memory(patches: Patches, device: FakeDevice) -> None:
         # The allocator releases nothing while a capture is under way (release_cached_blocks tests captures_underway),
         # so it captures; measured on an H200.
         if device.capturing:
-            device.hit("allocator", Severity.NOTE, "torch.cuda.empty_cache(): no effect during a capture, slow in eager")
+            device.hit(
+                "allocator",
+                Severity.NOTE,
+                "torch.cuda.empty_cache(): no effect during a capture, slow in eager",
+            )
 
     total = device.properties.total_memory
     patches.set(torch.cuda, "empty_cache", empty_cache)
@@ -103,19 +114,24 @@ def _random(patches: Patches, device: FakeDevice) -> None:
         device.seed = int(seed)
 
     def read_state(device_index: Any = "cuda") -> torch.Tensor:
-        if device.capturing:
-            device.hit("rng-seed", Severity.BREAK, "reads the state of the default generator during a capture")
+        asks_generator("torch.cuda.get_rng_state")
         return torch.zeros(16, dtype=torch.uint8)
+
+    def initial_seed() -> int:
+        asks_generator("torch.cuda.initial_seed")
+        return device.seed or 0
 
     def write_state(state: torch.Tensor, device_index: Any = "cuda") -> None:
         if device.capturing:
-            device.hit("rng-seed", Severity.BREAK, "sets the state of the default generator during a capture")
+            what = "sets the state of the default generator: a replay does not"
+            device.hit("rng-seed", Severity.HAZARD, what)
 
     patches.set(torch, "Generator", FakeGenerator)
     for name in ("manual_seed", "manual_seed_all"):
         patches.set(torch.cuda, name, manual_seed)
         patches.set(torch.cuda.random, name, manual_seed)
     patches.set(torch.cuda, "get_rng_state", read_state)
+    patches.set(torch.cuda, "initial_seed", initial_seed)
     patches.set(torch.cuda, "set_rng_state", write_state)
     patches.set(torch.cuda, "default_generators", (FakeGenerator("cuda"),))
 
@@ -134,6 +150,18 @@ def _nvtx(patches: Patches, device: FakeDevice) -> None:
     patches.set(nvtx, "range_push", push)
     patches.set(nvtx, "range_pop", pop)
     patches.set(nvtx, "mark", lambda message: device.nvtx.append(("mark", message)))
+
+
+def _graphs(patches: Patches) -> None:
+    """With a GPU in the machine these would begin a real capture, of nothing."""
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(
+            "a pretended device captures no graphs; lint_capture says what a capture would meet"
+        )
+
+    for name in ("CUDAGraph", "graph", "make_graphed_callables", "graph_pool_handle"):
+        patches.set_if_there(torch.cuda, name, refuse)
 
 
 def _answer(value: Any) -> Callable[..., Any]:

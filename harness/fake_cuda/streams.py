@@ -19,6 +19,7 @@ import torch
 
 from harness.fake_cuda.device import active_device
 from harness.fake_cuda.findings import Severity
+from harness.fake_cuda.pretend_pointer import PretendPointer
 
 Clock = dict[int, int]
 
@@ -78,12 +79,10 @@ class Streams:
 class FakeStream:
     """Stands in for ``torch.cuda.Stream``."""
 
-    def __init__(
-        self, device: Any = None, priority: int = 0, owner: Streams | None = None, **handle: Any
-    ) -> None:
+    def __init__(self, device: Any = None, priority: int = 0, owner: Streams | None = None, **handle: Any) -> None:
         owner = owner or active_device().streams
         self.stream_id = owner.new_id()
-        self.cuda_stream = handle.get("stream_ptr", 0 if self.stream_id == 1 else 0x1000 + self.stream_id)
+        self.cuda_stream = PretendPointer(handle.get("stream_ptr", self.stream_id - 1))  # 0: the default stream
         self.priority = priority
         self.device = torch.device("cuda", 0)
         self._previous: list[FakeStream] = []

@@ -47,7 +47,11 @@ def compare(first: list[Step], second: list[Step], call: int) -> Iterable[Findin
             return
         if before.constants != after.constants:
             changed = next(
-                (f"{old} became {new}" for old, new in zip(before.constants, after.constants, strict=False) if old != new),
+                (
+                    f"{old} became {new}"
+                    for old, new in zip(before.constants, after.constants, strict=False)
+                    if old != new
+                ),
                 "their number changed",
             )
             what = f"a host value given to {after.name} changes between calls ({changed}): the graph keeps the first"

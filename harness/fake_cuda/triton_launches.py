@@ -30,9 +30,7 @@ def _run(function: Any, *args: Any, grid: Any = None, warmup: bool = False, **op
     if warmup:
         return
     tensors = (*args, *options.values())
-    active_device().launched(
-        f"triton:{name_of(function)}", tensors, _specialisation(function, args, options)
-    )
+    active_device().launched(f"triton:{name_of(function)}", tensors, _specialisation(function, args, options))
 
 
 def _autotune(tuner: Any, *args: Any, **options: Any) -> Any:

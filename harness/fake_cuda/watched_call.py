@@ -19,12 +19,12 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._pytree import tree_leaves
 
 from harness.compile_watch import watch_compiles
-from harness.custom_ops import python_kernel
+from harness.fake_cuda.composite import is_composite
 from harness.fake_cuda.device import FakeDevice
 from harness.fake_cuda.findings import Finding, Severity
-from harness.fake_cuda.guard import GuardKind
 from harness.fake_cuda.host_work import watch_host_work
 from harness.fake_cuda.lint_modes import MethodMode, OperatorMode
+from harness.fake_cuda.look_into import first_line, is_a_launch, kernel_to_look_into, look_into
 from harness.fake_cuda.op_call import Hit, OpCall, on_cpu, on_cuda
 from harness.fake_cuda.rules import RULES
 from harness.fake_cuda.source_line import raising_line, source_line
@@ -58,9 +58,10 @@ class Watcher:
         self._device = device
         self._mode: FakeTensorMode = device.mode
         self._storages = Storages(tensor for tensor in declared if on_cuda(tensor))
-        self._generators = tuple(generators)  # kept, since they are known by id
-        self._registered = frozenset(map(id, self._generators))
+        self._generators = tuple(generators)
+        self._methods = MethodMode(self._tell)
         self._compiled: set[Any] = set()
+        self._left: dict[str, str] = {}  # operators whose kernel was left where it launches, and why
         self._now = WatchedCall(0, captured=False)
 
     # -- one call
@@ -93,7 +94,7 @@ class Watcher:
                 compiles = stack.enter_context(watch_compiles())
                 stack.callback(self._report_compiles, compiles)
                 stack.enter_context(watch_host_work(self._tell))
-            stack.enter_context(MethodMode(self._tell))
+            stack.enter_context(self._methods)
             stack.enter_context(OperatorMode(self._operator))
             yield
 
@@ -108,16 +109,23 @@ class Watcher:
                 self.hit("jit-in-capture", Severity.BREAK, f"{line} is compiled inside the captured call")
 
     def _raised(self, error: Exception) -> None:
-        text = next(iter(str(error).splitlines()), "")[:160]
-        what = f"{type(error).__name__}: {text}"
+        what = first_line(error)
         broken = any(
             finding.severity is Severity.BREAK and finding.call == self._now.number for finding in self.findings
         )
         where = raising_line(error)
         if isinstance(error, _FOLLOWS_A_BREAK):
-            self.hit("host-sync", Severity.BREAK, f"Python depends on a device value or a data-dependent size: {what}", where)
-        elif isinstance(error, UnsupportedOperatorException) or "no fake impl" in str(error):
-            self.hit("no-fake", Severity.ERROR, f"{what}; give the operator a fake with torch.library.register_fake", where)
+            self.hit(
+                "host-sync",
+                Severity.BREAK,
+                f"Python depends on a device value or a data-dependent size: {what}",
+                where,
+            )
+        elif isinstance(error, UnsupportedOperatorException):
+            pass  # reported where it was raised
+        elif is_a_launch(error):
+            advice = "wrap it in a custom operator with a fake (torch.library.custom_op, register_fake)"
+            self.hit("launch-not-followed", Severity.ERROR, f"launches compiled code ({what}); {advice}", where)
         else:
             severity = Severity.NOTE if broken else Severity.ERROR
             self.hit("raised", severity, what, where)
@@ -127,39 +135,52 @@ class Watcher:
     def _operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func.namespace == "prim":
             return func(*args, **kwargs)
-        call = OpCall.of(func, args, kwargs, self._device.mode.pinned, self._registered)
+        if is_composite(func):
+            with OperatorMode(self._operator):
+                return func.decompose(*args, **kwargs)
+        registered = any(self._methods.generator is generator for generator in self._generators)
+        call = OpCall.of(func, args, kwargs, self._device.mode.pinned, registered)
         for rule in RULES:
             for hit in rule(call):
                 self._tell(hit)
-        kernel = self._kernel_to_look_into(call)
+        kernel = kernel_to_look_into(func, "cuda") if call.on_device and call.name not in self._left else None
         if kernel is not None:
-            with OperatorMode(self._operator):
-                return kernel(*args, **kwargs)
+            return self._look_into(call, kernel)
+        return self._run(call)
+
+    def _look_into(self, call: OpCall, kernel: Callable[..., Any]) -> Any:
+        """Follow the kernel of a custom operator; one that was left once is not entered again."""
+
+        def inside() -> Any:
+            with self._methods, OperatorMode(self._operator):
+                return kernel(*call.args, **call.kwargs)
+
+        result, reason = look_into(inside, lambda: self._run(call))
+        if reason is not None:
+            self._left[call.name] = reason
+        return result
+
+    def _run(self, call: OpCall) -> Any:
+        """Run one operator whose parts are not seen."""
+        if call.name in self._left:
+            what = f"{call.name} launches compiled code, which is not seen ({self._left[call.name]})"
+            self.hit("opaque", Severity.NOTE, what)
         for tensor in call.tensors:
             if on_cuda(tensor):
                 self._storages.read(tensor, call.name, self._now.number)
-        if call.on_device and _is_launch(func):
+        if call.on_device and _is_launch(call.func):
             self._launch(call.name)
-        result = func(*args, **kwargs)
+        try:
+            result = call.func(*call.args, **call.kwargs)
+        except UnsupportedOperatorException as error:  # reported here: the function may catch it
+            what = f"{error}: give the operator a fake with torch.library.register_fake"
+            self.hit("no-fake", Severity.ERROR, what)
+            raise
         for leaf in tree_leaves(result):
             if on_cuda(leaf):
                 self._storages.made(leaf, self._now.number)
         self._now.steps.append(step(call.name, call.leaves, source_line()))
         return result
-
-    def _kernel_to_look_into(self, call: OpCall) -> Callable[..., Any] | None:
-        """The Python kernel of a custom operator.
-
-        One written for CUDA alone usually launches something: with a GPU present that would really run, on fake
-        pointers, so there its fake is trusted instead.
-        """
-        if not call.on_device or call.func.namespace in ("aten", "prims"):
-            return None
-        kernel = python_kernel(call.func, "cuda")
-        if kernel is not None and self._device.guard is GuardKind.REAL and python_kernel(call.func, "meta") is None:
-            self.hit("opaque", Severity.NOTE, f"{call.name}: its CUDA kernel is not looked into on a machine with a GPU")
-            return None
-        return kernel
 
     def _launch(self, name: str) -> None:
         """Work reaches the current stream."""
@@ -169,11 +190,9 @@ class Watcher:
             return
         if streams.capture.holds(streams.current):
             streams.capture.launch(streams.current)
-        elif streams.current == streams.default:
-            what = f"{name} on the default stream while another captures: refused (a stream kept from before?)"
-            self.hit("capture-isolation", Severity.BREAK, what)
         else:
-            what = f"{name} on a stream that has not joined the capture: it runs now and is not in the graph"
+            which = "the default stream" if streams.current == streams.default else "a stream"
+            what = f"{name} on {which}, which has not joined the capture: it runs now and is not in the graph"
             self.hit("not-captured", Severity.HAZARD, what)
 
     # -- what others report

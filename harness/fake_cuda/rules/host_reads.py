@@ -60,6 +60,11 @@ def _by_sorting(call: OpCall) -> bool:
     return bool(test.numel() >= 10 * elements.numel() ** 0.145)
 
 
+def _value_on_device(call: OpCall) -> bool:
+    """``masked_fill`` and ``index_fill`` with a 0-d device tensor call ``.item()`` on it."""
+    return on_cuda(call.args[-1])
+
+
 def _always(call: OpCall) -> bool:
     return any(map(on_cuda, call.tensors))
 
@@ -73,4 +78,8 @@ _UNTAGGED: dict[str, Callable[[OpCall], bool]] = {
     "aten.embedding_renorm_": _always,
     "aten.unique_dim_consecutive": _always,
     "aten._assert_scalar": _always,
+    "aten.masked_fill": _value_on_device,
+    "aten.masked_fill_": _value_on_device,
+    "aten.index_fill": _value_on_device,
+    "aten.index_fill_": _value_on_device,
 }

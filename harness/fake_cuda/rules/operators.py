@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from harness.custom_ops import is_opaque
 from harness.fake_cuda.findings import Severity
+from harness.fake_cuda.look_into import kernel_to_look_into
 from harness.fake_cuda.op_call import Hits, OpCall
+
+_OWN = frozenset({"aten", "prim", "prims"})
 
 
 def declared_unsafe(call: OpCall) -> Hits:
@@ -13,6 +15,6 @@ def declared_unsafe(call: OpCall) -> Hits:
 
 
 def not_looked_into(call: OpCall) -> Hits:
-    if call.on_device and is_opaque(call.func, "cuda"):
-        what = f"{call.name} is compiled code: its fake gives the shapes, what it does on the device is not seen"
+    if call.on_device and call.func.namespace not in _OWN and kernel_to_look_into(call.func, "cuda") is None:
+        what = f"{call.name} is not looked into: its fake gives the shapes, what it does on the device is not seen"
         yield "opaque", Severity.NOTE, what

@@ -6,21 +6,22 @@ from harness.fake_cuda.findings import Severity
 from harness.fake_cuda.op_call import Hit
 
 PYTHON_CALLS: dict[str, Hit] = {
-    "Tensor.__repr__": ("host-sync", Severity.BREAK, "prints a device tensor: its values are copied to the host"),
-    "Tensor.__format__": ("host-sync", Severity.BREAK, "formats a device tensor (f-string, str.format, print)"),
+    "Tensor.__repr__": (
+        "host-sync",
+        Severity.BREAK,
+        "prints a device tensor: its values are copied to the host",
+    ),
+    "Tensor.__format__": (
+        "host-sync",
+        Severity.BREAK,
+        "formats a device tensor (f-string, str.format, print)",
+    ),
     "TensorBase.numpy": ("host-sync", Severity.BREAK, "Tensor.numpy()"),
     "Tensor.__array__": ("host-sync", Severity.BREAK, "np.asarray(tensor)"),
-    "TensorBase.tolist": ("host-sync", Severity.BREAK, "Tensor.tolist()"),
-    "Tensor.__dlpack__": ("dlpack", Severity.HAZARD, "__dlpack__: the consumer's stream may be synchronised"),
     "TensorBase.data_ptr": (
         "baked-pointer",
         Severity.NOTE,
         "data_ptr() is read on the host: a launch made with it keeps the address",
-    ),
-    "TensorBase.record_stream": (
-        "record-stream",
-        Severity.HAZARD,
-        "record_stream: memory freed during the capture is given back only after it",
     ),
 }
 """By qualified name of the method; the finding applies when the tensor is on the device."""
