@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 import traceback
+from pathlib import Path
 
 import torch
 
@@ -11,6 +13,7 @@ from harness.annotate import annotate
 from harness.gates import GATES
 from harness.plan import Task
 from harness.registry import load, registered
+from harness.surroundings import settings_kept
 from harness.trial import Trial
 from harness.verdict import Findings, Status, Verdict
 from harness.worlds import make_world
@@ -18,32 +21,39 @@ from harness.worlds import make_world
 
 def execute(task: Task) -> Verdict:
     """The verdict of one task. An exception of the implementation or the gate is a FAIL that names it."""
+    start = time.perf_counter()
+    try:
+        verdict = _judge(task)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit too: a kernel that calls sys.exit(0) must not end the run as green
+        verdict = Verdict(
+            Status.FAIL,
+            f"raised {type(error).__name__}: {(str(error).strip().splitlines() or ['(no message)'])[0]}",
+            "no exception",
+            type(error).__name__,
+            details=_traceback(),
+        )
+    return named(verdict, task, time.perf_counter() - start)
+
+
+def _judge(task: Task) -> Verdict:
     if task.suite not in registered():
         load(task.path)
     suite = registered()[task.suite].suite
     gate, world = GATES[task.gate], make_world(task.world)
     trial = Trial(suite, task.implementation, task.case, world)
     findings = Findings()
-    start = time.perf_counter()
-    try:
-        with (
-            torch.no_grad(),
-            annotate(suite.name, "suite"),
-            annotate(task.case.id, "trial"),
-            annotate(gate.name, "phase"),
-        ):
-            with world.active():
-                gate.judge(trial, findings)
-        verdict = findings.verdict()
-    except Exception as error:
-        verdict = Verdict(
-            Status.FAIL,
-            f"raised {type(error).__name__}: {(str(error).strip().splitlines() or ['(no message)'])[0]}",
-            "no exception",
-            type(error).__name__,
-            details=tuple(traceback.format_exc().rstrip().splitlines()[-12:]),
-        )
-    return named(verdict, task, time.perf_counter() - start)
+    with (
+        settings_kept(),
+        torch.no_grad(),
+        annotate(suite.name, "suite"),
+        annotate(task.case.id, "trial"),
+        annotate(gate.name, "phase"),
+    ):
+        with world.active():
+            gate.judge(trial, findings)
+    return findings.verdict()
 
 
 def named(verdict: Verdict, task: Task, seconds: float) -> Verdict:
@@ -57,3 +67,9 @@ def named(verdict: Verdict, task: Task, seconds: float) -> Verdict:
         reproduce=task.command,
         seconds=round(seconds, 4),
     )
+
+
+def _traceback() -> tuple[str, ...]:
+    """Last lines of the exception being handled, paths as seen from here: results are committed and compared."""
+    text = traceback.format_exc().replace(f"{Path.cwd()}{os.sep}", "")
+    return tuple(text.rstrip().splitlines()[-12:])

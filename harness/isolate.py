@@ -57,8 +57,10 @@ class Worker:
             self.stop()
             verdict = Verdict(Status.FAIL, f"hung: no end after {timeout_s:g} s", f"an end within {timeout_s:g} s")
             return named(verdict, task, time.monotonic() - start)
-        verdict = Verdict.from_dict(json.loads(line))
-        if fresh or (verdict.status is Status.FAIL and any(word in _text(verdict) for word in _STICKY)):
+        reply = json.loads(line)
+        verdict = Verdict.from_dict(reply["verdict"])
+        sticky = verdict.status is Status.FAIL and any(word in _text(verdict) for word in _STICKY)
+        if fresh or sticky or reply["retired"]:
             self.stop()
         return verdict
 

@@ -8,6 +8,7 @@ import sys
 
 from harness.execute import execute
 from harness.plan import Task
+from harness.process import is_retired
 
 
 def main() -> None:
@@ -18,7 +19,7 @@ def main() -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for line in tasks:
         verdict = execute(Task.from_dict(json.loads(line)))
-        data = (json.dumps(verdict.as_dict()) + "\n").encode()
+        data = (json.dumps({"verdict": verdict.as_dict(), "retired": is_retired()}) + "\n").encode()
         try:
             while data:
                 data = data[os.write(replies, data) :]

@@ -17,7 +17,7 @@ from harness.verdict import Status
 
 
 def report(
-    results: Annotated[Path, typer.Argument(help="A result file of harness gate.")],
+    results: Annotated[list[Path], typer.Argument(help="Result files of harness gate, shown as one run.")],
     markdown_: Annotated[Path | None, typer.Option("--markdown", help="Write the table as Markdown.")] = None,
     junit: Annotated[Path | None, typer.Option(help="Write JUnit XML.")] = None,
     agreement: Annotated[
@@ -25,19 +25,23 @@ def report(
     ] = None,
     failures: Annotated[bool, typer.Option("--failures", help="Show what did not pass in full.")] = False,
 ) -> None:
-    """Show a stored run again. Nothing is measured; the exit code is always that of a shown file (0)."""
-    run = read_run(results)
+    """Show stored runs again. Nothing is measured; the exit code is always that of a shown file (0)."""
+    runs = [read_run(path) for path in results]
+    verdicts = [verdict for run in runs for verdict in run.verdicts]
     if failures:
-        for verdict in run.verdicts:
+        for verdict in verdicts:
             if verdict.status is not Status.PASS:
                 console.print(failure_panel(verdict))
-    console.print(table(run.verdicts))
-    conclusion = f"Run of {run.header['started']}" + ("" if run.complete else ", cut short before its end")
+    console.print(table(verdicts))
+    conclusion = "; ".join(
+        f"Run of {run.header['started']}" + ("" if run.complete else ", cut short before its end") for run in runs
+    )
     console.print(conclusion)
+    machines = [run.header["machine"] for run in runs]
+    machine = next((found for found in machines if found.get("gpu")), machines[0])
     if markdown_ is not None:
-        write_atomically(markdown_, markdown(run.verdicts, run.header["machine"], conclusion).encode())
+        write_atomically(markdown_, markdown(verdicts, machine, conclusion).encode())
     if agreement is not None:
-        text = agreement_markdown(pairs(run.verdicts), machine_line(run.header["machine"]))
-        write_atomically(agreement, text.encode())
+        write_atomically(agreement, agreement_markdown(pairs(verdicts), machine_line(machine)).encode())
     if junit is not None:
-        write_junit(run.verdicts, junit)
+        write_junit(verdicts, junit)

@@ -20,9 +20,12 @@ class Gate:
     may_crash: ClassVar[bool] = False
     """Whether the gate provokes faults that can kill the process on a GPU: it then runs in one of its own."""
 
+    exclusive: ClassVar[bool] = False
+    """Whether the gate needs the GPU to itself: another process would change what it reads of the device."""
+
     def applies(self, suite: Suite, implementation: str, case: Case) -> str | None:
         """None, or why the gate has nothing to judge there (such a trial is never made)."""
-        if not self.every_regime and not _stands_for_shape(suite, case):
+        if not self.every_regime and not stands_for_shape(suite, case):
             return "the verdict does not depend on the data regime"
         return None
 
@@ -31,7 +34,7 @@ class Gate:
         raise NotImplementedError
 
 
-def _stands_for_shape(suite: Suite, case: Case) -> bool:
+def stands_for_shape(suite: Suite, case: Case) -> bool:
     """The normal regime stands for a shape; a shape without it is represented by its first case."""
     siblings = [c for c in suite.cases if (c.params, c.dtype, c.routing) == (case.params, case.dtype, case.routing)]
     regimes = [c.regime for c in siblings]

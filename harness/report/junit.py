@@ -42,7 +42,11 @@ def _outcome(case: ET.Element, verdict: Verdict) -> None:
     }.get(verdict.status)
     if tag is None:
         return
-    element = ET.SubElement(case, tag, message=verdict.reason)
+    element = ET.SubElement(case, tag, message=_printable(verdict.reason))
     text = [f"expected {verdict.expected}", f"found {verdict.found}", *verdict.details, verdict.reproduce]
-    # XML 1.0 has no way to write control characters
-    element.text = "\n".join("".join(c for c in line if c.isprintable()) for line in text)
+    element.text = "\n".join(map(_printable, text))
+
+
+def _printable(line: str) -> str:
+    """XML 1.0 has no way to write control characters."""
+    return "".join(c if c.isprintable() else " " for c in line)

@@ -40,7 +40,7 @@ def table(verdicts: Iterable[Verdict]) -> RenderableType:
                 if cell is None
                 else Text(f"{_MARKS[cell.worst]} {cell}", style=STYLES[cell.worst])
             )
-        view.add_row(suite, implementation, *cells)
+        view.add_row(Text(suite), Text(implementation), *cells)
     counts = ", ".join(f"{count} {status}" for status, count in sorted(summary.counts.items()))
     return Group(view, Text(f"{counts or 'no verdicts'} in {summary.seconds:.1f} s of trials", style="dim"))
 
@@ -55,5 +55,5 @@ def failure_panel(verdict: Verdict) -> RenderableType:
     lines += [Text(f"          {line}", style="dim") for line in verdict.details[:12]]
     lines.append(Text(f"again     {verdict.reproduce}", style="cyan"))
     names = (verdict.suite, verdict.implementation, verdict.gate, verdict.world, verdict.case)
-    title = f"{verdict.status} {' · '.join(names)}"
+    title = Text(f"{verdict.status} {' · '.join(names)}")
     return Panel(Group(*lines), title=title, title_align="left", border_style=STYLES[verdict.status])

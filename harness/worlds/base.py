@@ -19,7 +19,9 @@ class CaptureAnswer:
     """What a CUDA-graph capture of a call did, or would do.
 
     ``breaks``: capture raises, or records something else than the call. ``hazards``: it captures, and a replay
-    will be stale or wrong. ``nodes`` and ``kernels`` are None where they can only be measured.
+    will be stale or wrong. ``nodes`` and ``kernels`` are None where they can only be measured. ``passes_through``:
+    every output is (a view of) an input, so that there is nothing to launch. ``ran`` names the kernels or operators
+    of the call, None where nothing could see them.
     """
 
     breaks: tuple[str, ...] = ()
@@ -28,6 +30,8 @@ class CaptureAnswer:
     nodes: int | None = None
     kernels: tuple[str, ...] | None = None
     eager_kernels: tuple[str, ...] | None = None
+    passes_through: bool = False
+    ran: tuple[str, ...] | None = None
     predicted: bool = False
 
 
@@ -37,7 +41,7 @@ class MemoryAnswer:
 
     ``requested`` is the largest sum of live tensor bytes; ``allocated`` the same in the caching allocator's blocks;
     ``growth`` what was still held after further calls whose results were dropped. ``graph_pool`` is what a captured
-    graph keeps reserved and ``device`` what the call took from the device outside the allocator; both are None
+    graph keeps reserved, ``device`` what further calls left taken outside the allocator; both are None
     where they can only be measured. ``lower_bound`` lists operators whose hidden temporaries are not predicted.
     """
 
@@ -79,6 +83,9 @@ class World:
     def capture(self, call: Call, inputs: dict[str, Any]) -> CaptureAnswer:
         raise NotImplementedError(f"the {self.name} world knows nothing of CUDA graphs")
 
-    def memory(self, build: Callable[[], Call]) -> MemoryAnswer:
-        """Peak of ``build()()``: ``build`` makes the inputs and returns the bound call."""
+    def memory(self, build: Callable[[], Call], *, ledgers: bool = True) -> MemoryAnswer:
+        """Peak of ``build()()``: ``build`` makes the inputs and returns the bound call.
+
+        Without ``ledgers`` only the peak is answered: growth, graph pool and device memory are left out.
+        """
         raise NotImplementedError(f"the {self.name} world does not account for device memory")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import torch
+from torch.utils._pytree import tree_leaves
 
+from harness.process import retire_process
 from harness.worlds.base import Call, CaptureAnswer, MemoryAnswer, World
 
 WARMUP_CALLS = 3
@@ -27,9 +29,7 @@ class CudaWorld(World):
     @contextmanager
     def active(self) -> Iterator[None]:
         yield
-        # trials of one process must not feel each other's memory
-        gc.collect()
-        torch.cuda.empty_cache()
+        torch.cuda.empty_cache()  # trials of one process must not feel each other's memory
 
     def synchronize(self) -> None:
         torch.cuda.synchronize()
@@ -41,7 +41,8 @@ class CudaWorld(World):
         except Exception as error:
             # whatever capture raises is the finding; the device itself is fine unless synchronising fails too
             torch.cuda.synchronize()
-            return CaptureAnswer(breaks=(f"{type(error).__name__}: {str(error).strip().splitlines()[0]}",))
+            line = (str(error).strip().splitlines() or ["(no message)"])[0]
+            return CaptureAnswer(breaks=(f"{type(error).__name__}: {line}",))
         eager = _kernels(call)
         replayed = _kernels(graph.replay)
         seen = bool(eager)
@@ -49,16 +50,19 @@ class CudaWorld(World):
             nodes=_node_count(graph),
             kernels=tuple(sorted(replayed)) if seen else None,
             eager_kernels=tuple(sorted(eager)) if seen else None,
+            passes_through=_pass_through(outputs, inputs),
+            ran=tuple(sorted(eager)) if seen else None,
         )
         del outputs, graph
         return answer
 
-    def memory(self, build: Any) -> MemoryAnswer:
-        """Three ledgers: the allocator's peak, a captured graph's pool, and device memory outside the allocator."""
+    def memory(self, build: Callable[[], Call], *, ledgers: bool = True) -> MemoryAnswer:
+        """Three ledgers: the allocator's peak, a graph's pool, and device memory lost outside the allocator."""
         build()()  # warm-up: cuBLAS workspaces and lazily loaded modules belong to the process, not to the call
         torch.cuda.synchronize()
+        if ledgers:
+            gc.collect()
         _settle()
-        free_before = torch.cuda.mem_get_info()[0]
         base, base_requested = torch.cuda.memory_allocated(), _requested("current")
         call = build()
         _settle()
@@ -69,16 +73,15 @@ class CudaWorld(World):
         requested = _requested("peak") - base_requested
         allocated = torch.cuda.max_memory_allocated() - base
         del result
-        held = _requested("current")
+        if not ledgers:
+            return MemoryAnswer(inputs, requested, allocated, growth=0)
+        held, free = _requested("current"), _device_free()
         for _ in range(MEMORY_REPEATS):
             call()
             torch.cuda.synchronize()
-        growth = _requested("current") - held
+        growth, lost = _requested("current") - held, max(0, free - _device_free())
         pool = _graph_pool(call)
-        del call
-        _settle()
-        outside = max(0, free_before - torch.cuda.mem_get_info()[0])
-        return MemoryAnswer(inputs, requested, allocated, growth, graph_pool=pool, device=outside)
+        return MemoryAnswer(inputs, requested, allocated, growth, graph_pool=pool, device=lost)
 
 
 def captured(call: Call) -> tuple[torch.cuda.CUDAGraph, Any]:
@@ -91,11 +94,22 @@ def captured(call: Call) -> tuple[torch.cuda.CUDAGraph, Any]:
     torch.cuda.current_stream().wait_stream(stream)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph(keep_graph=True)
-    with torch.cuda.graph(graph, stream=stream, capture_error_mode="global"):
-        outputs = call()
+    try:
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="global"):
+            outputs = call()
+    except Exception:
+        retire_process()
+        raise
     graph.instantiate()
     torch.cuda.synchronize()
     return graph, outputs
+
+
+def _pass_through(outputs: Any, inputs: dict[str, Any]) -> bool:
+    """Whether every output shares its memory with an input."""
+    given = {leaf.untyped_storage().data_ptr() for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor)}
+    made = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
+    return bool(made) and all(leaf.untyped_storage().data_ptr() in given for leaf in made)
 
 
 def _node_count(graph: torch.cuda.CUDAGraph) -> int | None:
@@ -117,10 +131,18 @@ def _kernels(call: Call) -> list[str]:
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
             call()
             torch.cuda.synchronize()
-        names = [event.name for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+        names = [
+            _plain(event.name) for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA
+        ]
         if names:
             return names
     return []
+
+
+def _plain(name: str) -> str:
+    """Copies and fills by one name: a graph runs small ones as kernels (``memcpy32_post``), unlike an eager call."""
+    lowered = name.lower()
+    return next((kind for kind in ("memcpy", "memset") if lowered.startswith(kind)), name)
 
 
 def _graph_pool(call: Call) -> int | None:
@@ -138,11 +160,16 @@ def _graph_pool(call: Call) -> int | None:
     return max(0, reserved)
 
 
+def _device_free() -> int:
+    """Free bytes of the device, with nothing cached by torch's allocator."""
+    _settle()
+    return int(torch.cuda.mem_get_info()[0])
+
+
 def _requested(which: str) -> int:
     return int(torch.cuda.memory_stats().get(f"requested_bytes.all.{which}", 0))
 
 
 def _settle() -> None:
-    gc.collect()
     torch.cuda.synchronize()
     torch.cuda.empty_cache()

@@ -37,10 +37,11 @@ class FakeCudaWorld(World):
             breaks=tuple(by_severity.get("break", ())),
             hazards=tuple(by_severity.get("hazard", ())),
             notes=tuple(by_severity.get("note", ())),
+            ran=report.op_trace,
             predicted=True,
         )
 
-    def memory(self, build: Callable[[], Call]) -> MemoryAnswer:
+    def memory(self, build: Callable[[], Call], *, ledgers: bool = True) -> MemoryAnswer:
         from harness.memory import PeakTracker
 
         call = build()
@@ -49,10 +50,12 @@ class FakeCudaWorld(World):
             result = call()
             report = tracker.report()
             del result
-            held = tracker.live_bytes()
-            for _ in range(2):
-                call()
-            growth = tracker.live_bytes() - held
+            growth = 0
+            if ledgers:
+                held = tracker.report().end_bytes
+                for _ in range(2):
+                    call()
+                growth = tracker.report().end_bytes - held
         return MemoryAnswer(
             inputs=report.start_bytes,
             requested=report.requested_peak_bytes,
