@@ -45,10 +45,16 @@ class Guarded:
     tensor: torch.Tensor
     buffer: torch.Tensor
     canary: int
+    length: int
+
+    @property
+    def inside(self) -> torch.Tensor:
+        """The bytes between the tensor's first and last element; all others are canary."""
+        return self.buffer[GUARD : GUARD + self.length]
 
     def damage(self) -> str | None:
         """Which canary bytes were overwritten, or None. Offsets are bytes from the end nearest to the tensor."""
-        before, after = self.buffer[:GUARD], self.buffer[-GUARD:]
+        before, after = self.buffer[:GUARD], self.buffer[GUARD + self.length :]
         found = []
         for side, zone in (("before", before.flip(0)), ("after", after)):
             wrong = (zone != self.canary).nonzero().flatten()
@@ -64,7 +70,7 @@ def guarded(tensor_like: torch.Tensor, label: str, canary: int, *, fill: int | N
     if fill is None:
         storage_view(made.tensor).copy_(storage_view(tensor_like))
     else:
-        made.buffer[GUARD:-GUARD].fill_(fill)
+        made.inside.fill_(fill)
     return made
 
 
@@ -92,7 +98,7 @@ def _allocate(
     buffer = torch.full((rounded + 2 * GUARD,), canary, dtype=torch.uint8, device=device)
     inside = buffer[GUARD : GUARD + rounded].view(dtype)
     tensor = inside.as_strided(tuple(shape), tuple(stride), inside.storage_offset())
-    return Guarded(label, tensor, buffer, canary)
+    return Guarded(label, tensor, buffer, canary, length)
 
 
 class GuardedAllocations(TorchDispatchMode):
@@ -124,7 +130,7 @@ class GuardedAllocations(TorchDispatchMode):
             return fresh
         label = f"allocation {len(self.made)} {tuple(fresh.shape)} {fresh.dtype}".replace("torch.", "")
         made = _allocate(fresh.shape, fresh.stride(), fresh.dtype, fresh.device, label, self.canary)
-        made.buffer[GUARD:-GUARD].fill_(self.poison)
+        made.inside.fill_(self.poison)
         self.made.append(made)
         return made.tensor
 

@@ -104,13 +104,11 @@ def grid(
 ) -> tuple[Case, ...]:
     """The cross product of its axes as cases: ``grid(m=[1, 128], k=7168, regime=["normal", "zeros"])``."""
     axes = [_axis(values) for values in sizes.values()]
+    others = (_axis(dtype), _axis(regime), [None] if routing is None else _axis(routing), _axis(seed))
     return tuple(
         Case(tuple(zip(sizes, point, strict=True)), dt, rg, rt, sd, None, tier, tuple(worlds))
         for point in itertools.product(*axes)
-        for dt in _axis(dtype)
-        for rg in _axis(regime)
-        for rt in ([None] if routing is None else _axis(routing))
-        for sd in _axis(seed)
+        for dt, rg, rt, sd in itertools.product(*others)
     )
 
 

@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from harness.commands.faults import faults
 from harness.commands.gate import gate
 from harness.commands.list_ import list_
 from harness.commands.report import report
@@ -19,6 +20,7 @@ app = typer.Typer(
 )
 app.command("list")(list_)
 app.command("gate")(gate)
+app.command("faults")(faults)
 app.command("report")(report)
 
 
@@ -31,7 +33,7 @@ def main() -> None:
     """Console entry: a user's mistake ends with one line and exit code 2, never with a stack trace."""
     try:
         app()
-    except (ValueError, KeyError, FileNotFoundError, FileExistsError) as error:
+    except (ValueError, KeyError, OSError) as error:
         text = error.args[0] if isinstance(error, KeyError) and error.args else error
         print(f"harness: {text}", file=sys.stderr)
         sys.exit(Exit.USAGE)

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-_COMPILERS = {"nvcc", "ptxas", "nvvm", "cicc", "gcc", "g++", "cc", "c++", "clang", "clang++", "cc1plus", "fatbinary"}
+_COMPILER = re.compile(r"(.*-)?(nvcc|ptxas|nvvm|cicc|gcc|g\+\+|cc|c\+\+|clang|clang\+\+|cc1plus|fatbinary)(-[\d.]+)?")
+"""A compiler's file name, also as ``x86_64-linux-gnu-gcc-12``."""
+
+_SHELLS = {"sh", "bash", "dash"}
 
 _listeners: list[Callable[[str], None]] = []
 _hooked = False
@@ -122,15 +126,28 @@ def _audit(event: str, args: tuple[Any, ...]) -> None:
         return
     if event == "gpu.compile":
         line = str(args[0])
-    elif event in {"subprocess.Popen", "os.posix_spawn", "os.exec"}:
-        program = os.fsdecode(args[0] or (args[1][0] if len(args) > 1 and args[1] else ""))
-        if os.path.basename(program) not in _COMPILERS:
+    elif event in {"subprocess.Popen", "os.posix_spawn", "os.exec", "os.system"}:
+        compilers = [name for name in _programs(args) if _COMPILER.fullmatch(name)]
+        if not compilers:
             return
-        line = f"program: {os.path.basename(program)}"
+        line = f"program: {compilers[0]}"
     else:
         return
     for tell in _listeners:
         tell(line)
+
+
+def _programs(args: tuple[Any, ...]) -> list[str]:
+    """File names of what is started; of a shell's command line (``os.system`` has nothing else) every word."""
+    words = [word for word in (args[0], *_list(args[1] if len(args) > 1 else ())) if isinstance(word, (str, bytes))]
+    names = [os.path.basename(os.fsdecode(word)) for word in words]
+    if len(args) > 1 and not _SHELLS & set(names[:2]):
+        return names[:2]
+    return [os.path.basename(part) for word in words for part in os.fsdecode(word).split()]
+
+
+def _list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 @contextmanager

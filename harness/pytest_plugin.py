@@ -26,15 +26,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--harness-tier", default="quick", help="quick, or full for every case")
     group.addoption("--harness-world", action="append", default=[], help="cpu, fake-cuda or cuda (repeatable)")
     group.addoption("--harness-gate", action="append", default=[], help="only this gate (repeatable)")
-    group.addoption(
-        "--harness-checkpoint", action="append", default=[], help="real weights, .safetensors (repeatable)"
-    )
+    group.addoption("--harness-checkpoint", action="append", default=[], help="real weights, .safetensors (repeatable)")
     group.addoption("--harness-json", default=None, help="write a result file (JSON lines)")
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     if file_path.suffix == ".py" and file_path.name.startswith("suite_"):
-        return SuiteFile.from_parent(parent, path=file_path)  # type: ignore[no-any-return]
+        return SuiteFile.from_parent(parent, path=file_path)
     return None
 
 
@@ -46,13 +44,16 @@ class SuiteFile(pytest.File):
         from harness.registry import load, lookup
 
         option = self.config.getoption
-        selection = Selection(
-            worlds=tuple(option("--harness-world")),
-            gates=tuple(option("--harness-gate")),
-            tier=option("--harness-tier"),
-            checkpoints=tuple(map(Path, option("--harness-checkpoint"))),
-        )
-        plan = make_plan([lookup(name) for name in load(self.path)], selection)
+        try:
+            selection = Selection(
+                worlds=tuple(option("--harness-world")),
+                gates=tuple(option("--harness-gate")),
+                tier=option("--harness-tier"),
+                checkpoints=tuple(map(Path, option("--harness-checkpoint"))),
+            )
+            plan = make_plan([lookup(name) for name in load(self.path)], selection)
+        except (ValueError, OSError) as error:
+            raise self.CollectError(str(error)) from None
         if plan.unavailable:
             reasons = ", ".join(f"{name} ({reason})" for name, reason in plan.unavailable.items())
             raise self.CollectError(f"a world was asked for and is not there: {reasons}")
@@ -127,7 +128,11 @@ class Recorder:
 def pytest_configure(config: pytest.Config) -> None:
     path = config.getoption("--harness-json")
     if path and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Recorder(path), "kernel-harness-recorder")
+        try:
+            recorder = Recorder(path)
+        except OSError as error:
+            raise pytest.UsageError(f"--harness-json: {error}") from None
+        config.pluginmanager.register(recorder, "kernel-harness-recorder")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -11,6 +11,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import sys
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,7 +58,8 @@ def lookup(name: str) -> Registered:
 def load(path: Path | str) -> list[str]:
     """Load a suite file, or every ``suite_*.py`` below a folder; returns the names of the suites declared there.
 
-    Raises FileNotFoundError for a path that does not exist, and ValueError for one that declares no suite.
+    Raises FileNotFoundError for a path that does not exist, and ValueError for one that declares no suite or
+    cannot be loaded.
     """
     path = Path(path).resolve()
     if not path.exists():
@@ -95,9 +97,20 @@ def _import(file: Path) -> None:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise ValueError(f"cannot load {_place(error, file)}: {type(error).__name__}: {error}") from error
     except BaseException:
         del sys.modules[name]
         raise
+
+
+def _place(error: Exception, file: Path) -> str:
+    """``FILE:LINE``: the last line of the suite file that the error came through."""
+    if isinstance(error, SyntaxError):
+        return f"{error.filename or file}:{error.lineno}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+    return f"{file}:{lines[-1]}" if lines else str(file)
 
 
 def _module_name(file: Path) -> tuple[str, Path | None]:

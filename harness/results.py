@@ -72,7 +72,9 @@ def read_run(path: Path | str) -> Run:
     """Read a result file. A cut-off last line (a killed run) is dropped; anything else unreadable is an error."""
     path = Path(path)
     records = list(_records(path))
-    if not records or records[0].get("kind") != "run":
+    if not all(isinstance(record, dict) and "kind" in record for record in records):
+        raise ValueError(f"{path} is no result file: every line must be an object with a kind")
+    if not records or records[0]["kind"] != "run":
         raise ValueError(f"{path} is no result file: its first line must describe the run")
     header = records[0]
     if header.get("schema") != SCHEMA:

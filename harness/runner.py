@@ -45,7 +45,7 @@ def run_plan(plan: Plan, *, mode: str = "auto", fail_fast: bool = False, jobs: i
     """Run the tasks of a plan, yielding each verdict; ``fail_fast`` ends after the first FAIL.
 
     With ``jobs`` > 1 that many child processes share the tasks, one thread of arithmetic each, and verdicts come in
-    the order of completion; only one of them ever uses the GPU.
+    the order of completion. Gates that need a GPU to themselves run last, one at a time.
     """
     if jobs > 1 and mode != "none":
         yield from run_parallel(plan.tasks, jobs, fail_fast)

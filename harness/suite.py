@@ -55,7 +55,7 @@ class Contract:
     ``out``: whether the implementation takes ``out=`` (a tensor, or a tuple in the order of ``outputs``).
     ``mutates``: inputs written in place. ``reuses_output``: a call may overwrite what the call before returned
     (results live in a workspace of the operation). ``max_compiles``: compiled kernels allowed over all sizes of
-    ``sweep``.
+    ``sweep``. ``compilable``: whether ``torch.compile(fullgraph=True)`` must be able to trace the call.
     """
 
     capturable: bool = True
@@ -66,6 +66,7 @@ class Contract:
     mutates: tuple[str, ...] = ()
     reuses_output: bool = False
     max_compiles: int = 0
+    compilable: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,9 @@ class Implementation:
     """One way to compute the operation: called with the suite's inputs as keyword arguments.
 
     ``worlds`` limits where it can run (a CUDA kernel names ``("cuda",)``). ``may_crash`` runs every trial of it
-    in a process of its own. ``requires`` returns None, or why it cannot run on this machine.
+    in a process of its own. ``requires`` returns None, or why it cannot run on this machine. ``kernels`` are names
+    (may hold ``*``) of kernels or operators that a call must run: with them a silent fallback to another way of
+    computing the same numbers is a failure of the capture gate.
     """
 
     call: Callable[..., Any]
@@ -89,6 +92,7 @@ class Implementation:
     contract: Contract | None = None
     may_crash: bool = False
     requires: Callable[[], str | None] | None = None
+    kernels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,12 @@ class Suite:
     def __post_init__(self) -> None:
         if not self.implementations:
             raise ValueError(f"suite {self.name!r} has no implementations")
+        object.__setattr__(self, "cases", tuple(self.cases))  # a generator would be empty the second time
+        if not isinstance(self.tolerance, Tolerance) and set(self.tolerance) != set(self.outputs):
+            raise ValueError(
+                f"suite {self.name!r} has tolerances for {', '.join(self.tolerance)}, "
+                f"its outputs are {', '.join(self.outputs)}"
+            )
         ids = [case.id for case in self.cases]
         repeated = sorted({name for name in ids if ids.count(name) > 1}) if len(set(ids)) < len(ids) else []
         if repeated:

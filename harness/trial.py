@@ -99,20 +99,24 @@ def clone(values: Any) -> Any:
 
 
 def overwrite(target: Inputs, source: Inputs) -> None:
-    """Copy new values into the buffers of ``target``: same addresses, new data."""
+    """Copy new values into the buffers of ``target``: same addresses, new data.
+
+    As a raw kernel or a replayed graph does it: the version counters of the tensors do not move.
+    """
     for name, value in tensors_of(target).items():
-        value.copy_(source[name])
+        value.data.copy_(source[name])
 
 
 def bits(value: torch.Tensor) -> torch.Tensor:
     """Bytes of a tensor as a fresh flat uint8 tensor, for bitwise comparison and checksums."""
-    flat = value.detach().contiguous().reshape(-1)
+    dense = value.detach().contiguous()
+    flat = dense.as_strided((dense.numel(),), (1,))  # a single element may have any stride, and view() minds
     return (flat if flat.dtype is torch.uint8 else flat.view(torch.uint8)).clone()
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors have the same shape, dtype and bytes (NaN payloads and signs of zero included)."""
-    return a.shape == b.shape and a.dtype == b.dtype and bool(torch.equal(bits(a), bits(b)))
+    """Whether two tensors, on any devices, have the same shape, dtype and bytes (signs of zero and NaN included)."""
+    return a.shape == b.shape and a.dtype == b.dtype and bool(torch.equal(bits(a), bits(b).to(a.device)))
 
 
 def first_difference(a: torch.Tensor, b: torch.Tensor) -> str:

@@ -110,7 +110,7 @@ class Findings:
         self.figures.append(Figure(tag, value, unit, description))
 
     def verdict(self) -> Verdict:
-        """FAIL with the first failure (the others as details), PASS, or INVALID if nothing was checked."""
+        """FAIL with the first failure (the others as details); INVALID on a doubt or without a check; else PASS."""
         self.measure("checks", self.checks, "", "checks made")
         figures, details = tuple(self.figures), list(self.details)
         if self.failures:
@@ -119,6 +119,9 @@ class Findings:
             if len(self.failures) > 1:
                 reason += f" (and {len(self.failures) - 1} more)"
             return Verdict(Status.FAIL, reason, expected, found, figures, tuple(details))
+        if self.doubts:
+            details += self.doubts[1:]
+            return Verdict(Status.INVALID, self.doubts[0], figures=figures, details=tuple(details))
         if not self.checks:
             return Verdict(Status.INVALID, "the gate checked nothing", figures=figures, details=tuple(details))
         return Verdict(Status.PASS, figures=figures, details=tuple(details))

@@ -94,9 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     versus.add_argument("--machine", required=True)
     versus.add_argument("--env", help="environment name, where a commit has results of several")
     versus.add_argument("--factor", type=float, default=FACTOR)
-    versus.add_argument(
-        "--waive", action="append", default=[], metavar="KEY", help="machine parameter that may differ"
-    )
+    versus.add_argument("--waive", action="append", default=[], metavar="KEY", help="machine parameter that may differ")
     versus.add_argument("--results", type=Path, default=RESULTS)
     versus.add_argument("--all", action="store_true", help="print unchanged benchmarks too")
     versus.set_defaults(run=_compare)

@@ -37,9 +37,7 @@ class PretendPointer:
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Any:
-        return (
-            self._value - other._value if isinstance(other, PretendPointer) else PretendPointer(self._value - other)
-        )
+        return self._value - other._value if isinstance(other, PretendPointer) else PretendPointer(self._value - other)
 
     def __eq__(self, other: object) -> bool:
         return self._value == (other._value if isinstance(other, PretendPointer) else other)

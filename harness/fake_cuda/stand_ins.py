@@ -156,9 +156,7 @@ def _graphs(patches: Patches) -> None:
     """With a GPU in the machine these would begin a real capture, of nothing."""
 
     def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError(
-            "a pretended device captures no graphs; lint_capture says what a capture would meet"
-        )
+        raise NotImplementedError("a pretended device captures no graphs; lint_capture says what a capture would meet")
 
     for name in ("CUDAGraph", "graph", "make_graphed_callables", "graph_pool_handle"):
         patches.set_if_there(torch.cuda, name, refuse)

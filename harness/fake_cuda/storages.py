@@ -72,9 +72,7 @@ class Storages:
                 what = f"buffer {buffer} made inside the captured call is read by a later one ({hidden.op})"
             elif seen != {first, second}:
                 rule, severity = "stale-pointer", Severity.HAZARD
-                what = (
-                    f"hidden input {buffer} is replaced between calls: a replay reads the old address ({hidden.op})"
-                )
+                what = f"hidden input {buffer} is replaced between calls: a replay reads the old address ({hidden.op})"
             else:
                 rule, severity = "hidden-input", Severity.NOTE
                 what = f"hidden input {buffer} is read by address: keep it as long as the graph ({hidden.op})"

@@ -10,7 +10,7 @@ import torch
 
 from harness.gates.base import Gate
 from harness.suite import Inputs
-from harness.trial import Trial, clone, first_difference, same_bits, tensors_of
+from harness.trial import Trial, clone, same_bits, tensors_of
 from harness.verdict import Findings
 
 CLEAR = (ValueError, TypeError, NotImplementedError, RuntimeError)
@@ -60,9 +60,7 @@ class Arguments(Gate):
     def _judge_error(self, variant: Variant, error: Exception, findings: Findings) -> None:
         found = f"{type(error).__name__}: {_headline(error)}"
         if variant.must_work:
-            findings.check(
-                False, f"{variant.label}: promised by the contract, and refused", "the right result", found
-            )
+            findings.check(False, f"{variant.label}: promised by the contract, and refused", "the right result", found)
             return
         text = str(error)
         clear = isinstance(error, CLEAR) and bool(text.strip()) and not any(word in text for word in _ACCIDENTS)
@@ -82,18 +80,12 @@ class Arguments(Gate):
                 return
             trial.compare(outputs, expected, findings, f"{variant.label}: ")
             return
-        if not trial.contract.deterministic:
-            trial.compare(outputs, trial.reference(variant.plain), findings, f"{variant.label}: ")
+        plain = trial.call(clone(variant.plain))
+        if all(same_bits(value, plain[name]) for name, value in tensors_of(outputs).items()):
+            findings.check(True, variant.label)
             return
-        expected = trial.call(clone(variant.plain))
-        for name, value in tensors_of(outputs).items():
-            equal = same_bits(value, expected[name])
-            findings.check(
-                equal,
-                f"{variant.label}: {name} differs from the same values passed plainly",
-                "the right result or a clear error",
-                "" if equal else first_difference(expected[name], value),
-            )
+        # other strides may mean another order of summation: other bits, and still right by the reference
+        trial.compare(outputs, trial.reference(variant.plain), findings, f"{variant.label}: ")
 
 
 def _variants(trial: Trial, inputs: Inputs) -> Iterator[Variant]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections import Counter
 from typing import ClassVar
 
@@ -37,8 +38,22 @@ class Capture(Gate):
         for line in answer.hazards:
             findings.check(False, f"capture hazard: {line}", "nothing that makes a replay stale")
         findings.check(not answer.breaks and not answer.hazards, "not safe to capture")
+        self._declared(trial, answer.ran, findings)
         if answer.nodes is not None:
-            self._nodes(trial, answer.nodes, answer.kernels, answer.eager_kernels, findings, bool(_work(inputs)))
+            work = _work(inputs) and not answer.passes_through
+            self._nodes(trial, answer.nodes, answer.kernels, answer.eager_kernels, findings, work)
+
+    def _declared(self, trial: Trial, ran: tuple[str, ...] | None, findings: Findings) -> None:
+        """The kernels that the implementation names really ran: something else may have stepped in for them."""
+        if ran is None or not trial.impl.kernels:
+            return
+        for pattern in trial.impl.kernels:
+            findings.check(
+                any(fnmatch.fnmatchcase(name, pattern) for name in ran),
+                f"no kernel {pattern} ran: another way of computing the result has stepped in",
+                f"a kernel called {pattern}",
+                ", ".join(dict.fromkeys(ran)) or "nothing",
+            )
 
     def _nodes(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -9,10 +11,13 @@ from typing import Any, ClassVar
 import torch
 
 from harness.gates.base import Gate
-from harness.trial import Trial, check_same, clone, tensors_of
+from harness.trial import Trial, check_same, clone, same_bits, tensors_of
 from harness.verdict import Findings
 
-REPEATS = {"cpu": 3, "cuda": 20}
+REPEATS = {"cpu": 8, "cuda": 20}
+
+THREAD_CALLS = 10
+"""Calls of each host thread. Scratch memory shared by two is mixed up within the first few."""
 
 
 class Determinism(Gate):
@@ -37,6 +42,8 @@ class Determinism(Gate):
         check_same(trial.call(clone(inputs)), first, findings, "A-B-A: ")
         if trial.world.name == "cuda":
             _two_streams(trial, inputs, first, findings)
+        else:
+            _two_threads(trial, inputs, first, findings)
         if trial.contract.rows:
             _rows(trial, inputs, first, findings)
 
@@ -64,6 +71,26 @@ def _rows(trial: Trial, inputs: dict[str, Any], full: dict[str, Any], findings: 
             for name, value in tensors_of(full).items()
         }
         check_same(outputs, expected, findings, f"{label}: ")
+    _other_neighbours(trial, inputs, full, findings)
+
+
+def _other_neighbours(trial: Trial, inputs: dict[str, Any], full: dict[str, Any], findings: Findings) -> None:
+    """All rows but the first and last get other data: those two keep their bits, and the others have their own."""
+    names, count = trial.contract.rows, inputs[trial.contract.rows[0]].shape[0]
+    other = trial.inputs(salt=2)
+    if count < 3 or any(other[name].shape != inputs[name].shape for name in names):
+        return
+    given = clone(inputs)
+    for name in names:
+        given[name][1:-1] = other[name][1:-1]
+    outputs = clone(trial.call(clone(given)))
+    alone = trial.call({**clone(inputs), **{name: given[name][1:-1].clone() for name in names}})
+    for name, value in tensors_of(outputs).items():
+        if not _follows(value, count):
+            continue
+        kept = value[[0, -1]], full[name][[0, -1]]
+        check_same({name: kept[0]}, {name: kept[1]}, findings, "rows between the first and the last changed: ")
+        check_same({name: value[1:-1]}, {name: alone[name]}, findings, "changed rows beside others and alone: ")
 
 
 def _follows(value: torch.Tensor, rows: int) -> bool:
@@ -77,7 +104,7 @@ def _jitter(trial: Trial) -> Iterator[None]:
         yield
         return
     stream = torch.cuda.Stream()
-    noise = torch.randn(2048, 2048, device="cuda", dtype=torch.bfloat16)
+    noise = torch.linspace(-1, 1, 2048 * 2048, device="cuda", dtype=torch.bfloat16).view(2048, 2048)
     with torch.cuda.stream(stream):
         for _ in range(20):
             noise = (noise @ noise).clamp_(-1, 1)
@@ -105,3 +132,42 @@ def _two_streams(trial: Trial, inputs: dict[str, Any], expected: dict[str, Any],
     for kept, want, label in ((results[0], expected, "first"), (results[1], alone, "second")):
         for result in kept[-1:] if trial.contract.reuses_output else kept:
             check_same(trial.suite.named_outputs(result), want, findings, f"two streams at once, the {label}: ")
+
+
+def _two_threads(trial: Trial, inputs: dict[str, Any], expected: dict[str, Any], findings: Findings) -> None:
+    """The same operation in two host threads at once, with different data: they must not share a scratch buffer."""
+    if trial.contract.reuses_output:
+        findings.note("two threads: results live in one workspace by contract, so they are not compared")
+        return
+    other = trial.inputs(salt=1)
+    work = ((inputs, expected, "first"), (other, clone(trial.call(clone(other))), "second"))
+    start = threading.Barrier(len(work))
+    lines: list[str] = []
+    cores = torch.get_num_threads()
+
+    def loop(values: dict[str, Any], want: dict[str, Any], label: str) -> None:
+        torch.set_num_threads(cores)  # a thread's own default may split a reduction otherwise
+        with torch.no_grad():
+            start.wait()
+            for _ in range(THREAD_CALLS):
+                try:
+                    got = tensors_of(trial.suite.named_outputs(trial.bound(clone(values))()))
+                    wrong = [name for name, value in got.items() if not same_bits(value, want[name])]
+                except Exception as error:
+                    lines.append(f"the {label} raised {type(error).__name__}: {error}")
+                    return
+                if wrong:
+                    lines.append(f"the {label} has other bits in {', '.join(wrong)}")
+                    return
+
+    threads = [threading.Thread(target=loop, args=arguments) for arguments in work]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    findings.check(not lines, f"two threads at once: {'; '.join(lines)}", "each thread's own result", "mixed data")

@@ -76,7 +76,7 @@ def _is_input(value: torch.Tensor, inputs: dict[str, Any]) -> bool:
 def _poison(value: torch.Tensor) -> None:
     """All ones in every element the output can reach, so that a replay that writes nothing is seen."""
     if value.is_contiguous():
-        value.view(-1).view(torch.uint8).fill_(0xFF)
+        value.as_strided((value.numel(),), (1,)).view(torch.uint8).fill_(0xFF)
     else:
         value.copy_(torch.full(value.shape, 0xFF, dtype=torch.uint8, device=value.device).to(value.dtype))
 

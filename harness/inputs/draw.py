@@ -32,6 +32,7 @@ class Draw:
     def __init__(self, case: Case, device: str, *, salt: int = 0, fake: bool = False) -> None:
         self.case, self.device, self.salt, self.fake = case, torch.device(device), salt, fake
         self._count = 0
+        self._source = case.source
 
     def generator(self, name: str) -> torch.Generator:
         """A CPU generator whose seed depends on the case, the salt and ``name`` only."""
@@ -47,17 +48,18 @@ class Draw:
     ) -> torch.Tensor:
         """A tensor of the case's dtype and data regime (or of those given), contiguous.
 
-        A case with a ``source`` gets the real tensor of that name instead for its first tensor, when shapes agree
-        (salt > 0: rows rolled by one, so that it differs and stays real).
+        A case with a ``source`` gets the real tensor instead for its first one that names no regime of its own;
+        ValueError when shapes differ (salt > 0: rows rolled by one, so that it differs and stays real).
         """
         label = name or self._label()
         target = self._dtype(dtype)
         if self.fake:
             return torch.empty(shape, dtype=target, device=self.device)
-        if self.case.source is not None and label == "0" and regime is None:
-            values = load_tensor(self.case.source)
+        if self._source is not None and regime is None:
+            source, self._source = self._source, None
+            values = load_tensor(source)
             if tuple(values.shape) != shape:
-                raise ValueError(f"{self.case.source} has shape {tuple(values.shape)}, the case asks for {shape}")
+                raise ValueError(f"{source} has shape {tuple(values.shape)}, the case asks for {shape}")
             return values.roll(self.salt, 0).to(target).to(self.device)
         make = find_regime(regime or (self.case.regime if self.case.source is None else "normal"))
         return self._cast(_tiled(make, shape, self.generator(label)), target)
@@ -100,7 +102,8 @@ class Draw:
         return torch_dtype(dtype) if isinstance(dtype, str) else dtype
 
     def _cast(self, values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        if dtype.is_floating_point and values.dtype != dtype and values.is_floating_point():
+        both = dtype.is_floating_point and values.is_floating_point()
+        if both and torch.finfo(dtype).max < torch.finfo(values.dtype).max:
             limit = torch.finfo(dtype).max
             # a regime that reaches 3e38 must stay finite in fp16 and fp8, and keep its own inf and nan
             values = torch.where(values.isfinite(), values.clamp(-limit, limit), values)
@@ -109,6 +112,8 @@ class Draw:
 
 def _tiled(make: Any, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
     """``make(shape)``, or for a huge shape its first rows repeated: a 2e9-element draw would take minutes."""
+    if not shape:  # regimes speak of rows and channels
+        return make((1,), generator).reshape(())
     if math.prod(shape) <= REPEAT_ABOVE:
         return make(shape, generator)
     row = math.prod(shape[1:])

@@ -22,12 +22,17 @@ def regime(name: str) -> Callable[[Regime], Regime]:
 
     def add(function: Regime) -> Regime:
         known = REGIMES.get(name)
-        if known is not None and known.__module__ != function.__module__:
+        # the same function again is a module that was loaded again
+        if known is not None and _origin(known) != _origin(function):
             raise ValueError(f"data regime {name!r} is already defined in {known.__module__}")
         REGIMES[name] = function
         return function
 
     return add
+
+
+def _origin(function: Regime) -> tuple[str, str]:
+    return function.__module__, function.__qualname__
 
 
 def find_regime(name: str) -> Regime:

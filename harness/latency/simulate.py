@@ -132,9 +132,7 @@ def families(noise: Noise, change: float, cells: int, runs: int, seed: int) -> t
     found = []
     for _ in range(runs):
         ratios = draw(noise, change, cells, BLOCKS, rng)
-        found.append(
-            judge_family([Cell(str(i), Blocks(tuple(r)), (), noise.seconds) for i, r in enumerate(ratios)])[0]
-        )
+        found.append(judge_family([Cell(str(i), Blocks(tuple(r)), (), noise.seconds) for i, r in enumerate(ratios)])[0])
     return found.count(Outcome.SLOWER) / runs, found.count(Outcome.FASTER) / runs
 
 
@@ -151,9 +149,7 @@ def trimmed_t(noise: Noise, change: float, cells: int, seed: int) -> float:
     """The same pass judged by the gate's trimmed bound."""
     rng = np.random.default_rng(seed)
     tau = threshold(noise_spread(draw(noise, 0.0, cells, NOISE_BLOCKS, rng)), BLOCKS, noise.seconds)
-    return float(
-        np.mean(classify(draw(noise, change, cells, BLOCKS, rng), tau, margin(noise.seconds)) == Call.SLOWER)
-    )
+    return float(np.mean(classify(draw(noise, change, cells, BLOCKS, rng), tau, margin(noise.seconds)) == Call.SLOWER))
 
 
 def two_runs(noise: Noise, change: float, cells: int, seed: int, limit: float = 0.05) -> float:

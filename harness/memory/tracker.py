@@ -59,8 +59,7 @@ class PeakReport:
     def __str__(self) -> str:
         bound = "at least " if self.lower_bound else ""
         head = (
-            f"peak {bound}{self.peak_bytes / 2**20:.1f} MiB "
-            f"(start {self.start_bytes / 2**20:.1f} MiB) at {self.at_op}"
+            f"peak {bound}{self.peak_bytes / 2**20:.1f} MiB (start {self.start_bytes / 2**20:.1f} MiB) at {self.at_op}"
         )
         return "\n  ".join([head, *map(str, self.alive_at_peak[:_SHOWN])])
 

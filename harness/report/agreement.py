@@ -50,10 +50,13 @@ def agreement_markdown(found: Sequence[Pair], machine: str) -> str:
     if not found:
         return "No trial was judged in both worlds.\n"
     agreeing = sum(pair.agree for pair in found)
+    off = [abs(difference) for pair in found if (difference := pair.peak_difference) is not None]
+    exact = sum(difference == 0 for difference in off)
     lines = [
         "# The fake world beside a GPU",
         "",
         f"{agreeing} of {len(found)} trials agree: the same status, and for memory peaks within 2 KiB.",
+        f"Of {len(off)} peaks {exact} are predicted to the byte; the largest difference is {max(off, default=0):,} B.",
         f"Measured on {machine}.",
         "",
         "| trial | predicted | measured | predicted peak B | measured peak B | difference B |",

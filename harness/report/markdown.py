@@ -44,8 +44,6 @@ def machine_line(machine: Mapping[str, Any]) -> str:
         f"torch {machine.get('torch')}",
         f"CuTe DSL {machine['package:nvidia-cutlass-dsl']}" if machine.get("package:nvidia-cutlass-dsl") else "",
         f"Python {machine.get('python')}",
-        f"commit {machine['commit'][:10]}{' (dirty)' if machine.get('dirty') else ''}"
-        if machine.get("commit")
-        else "",
+        f"commit {machine['commit'][:10]}{' (dirty)' if machine.get('dirty') else ''}" if machine.get("commit") else "",
     ]
     return ", ".join(part for part in parts if part)

@@ -11,12 +11,13 @@ import torch
 CHUNK_ELEMENTS = 1 << 22
 
 
-CHUNKS_AT_MOST = 64
+CHUNKS_AT_MOST = 32
 
 
 def chunk_elements(total: int) -> int:
     """Elements of a chunk for a tensor of `total`: grows with it, so that a stack of experts is not thousands of
-    launches. A 64th of the operand in 15 bytes of workspace an element adds 12 % to a bf16 operand."""
+    launches. A 32nd of a bf16 operand, at 15 bytes of workspace an element, is 23 % of it; codes and scales are 28 %.
+    """
     return max(CHUNK_ELEMENTS, total // CHUNKS_AT_MOST)
 
 

@@ -156,9 +156,7 @@ def measure_all(names: list[str], jobs: int, timeout: float) -> dict[str, dict[s
 def _line(case: CaptureCase, result: dict[str, Any]) -> str:
     flag = "<<<" if _refuted(case, result) else ""
     replay = {True: "replay equal", False: "replay differs"}.get(result.get("replay_equals_eager"), "")
-    return (
-        f"{case.name:28s} label {case.label:6s} {result['outcome']!s:8s} {flag:3s} {result['capture']:.90s} {replay}"
-    )
+    return f"{case.name:28s} label {case.label:6s} {result['outcome']!s:8s} {flag:3s} {result['capture']:.90s} {replay}"
 
 
 def _refuted(case: CaptureCase, result: dict[str, Any]) -> bool:

@@ -223,9 +223,7 @@ def generator_made_inside(x):
 
 @case("ok")
 def in_place_random(x):
-    return (
-        torch.empty_like(x).normal_() + torch.randint(0, 4, (8, 64), device=x.device) + torch.bernoulli(x.abs() * 0)
-    )
+    return torch.empty_like(x).normal_() + torch.randint(0, 4, (8, 64), device=x.device) + torch.bernoulli(x.abs() * 0)
 
 
 # -- custom operators written in Python, which the lint looks into
