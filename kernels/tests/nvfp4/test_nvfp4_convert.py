@@ -162,8 +162,7 @@ def test_mxfp4_shared_exponent_and_errors():
 def test_modelopt_and_compressed_tensors_files(tmp_path, weight):
     a, b = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
     save_file(
-        {f"layers.0.ffn.experts.3.w1.{k}": v for k, v in to_modelopt(weight).items()}
-        | {"norm.weight": torch.ones(4)},
+        {f"layers.0.ffn.experts.3.w1.{k}": v for k, v in to_modelopt(weight).items()} | {"norm.weight": torch.ones(4)},
         a,
     )
     save_file({f"model.layers.1.mlp.up_proj.{k}": v for k, v in to_compressed_tensors(weight).items()}, b)

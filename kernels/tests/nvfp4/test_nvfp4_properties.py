@@ -53,9 +53,7 @@ def test_error_is_within_half_a_step(x):
     are at most 2 d above 4 d and the block's largest value is at most 6.5 d after rounding its scale."""
     codes, scales, g = quantize_to_nvfp4(torch.from_numpy(x))
     back = reference_dequantize(codes.numpy(), scales.view(torch.uint8).numpy(), np.float32(g.item()))
-    d = reference_dequantize(
-        np.full_like(codes.numpy(), 0x22), scales.view(torch.uint8).numpy(), np.float32(g.item())
-    )
+    d = reference_dequantize(np.full_like(codes.numpy(), 0x22), scales.view(torch.uint8).numpy(), np.float32(g.item()))
     zero = d == 0
     error = np.abs(x.astype(np.float64) - back)
     floor = 6 * 2.0**-10 * float(g) * (1 + 1e-6)
