@@ -40,9 +40,10 @@ def compare(found: torch.Tensor, expected: torch.Tensor | Bounded, tolerance: To
     Shapes must agree; for a bitwise tolerance dtypes too. NaN is allowed exactly where the reference has NaN, and
     infinities must be the same ones.
     """
-    bound = None
+    bound: torch.Tensor | None = None
     if isinstance(expected, Bounded):
-        expected, bound = expected.value, expected.bound
+        bound = expected.bound
+        expected = expected.value
     if tuple(found.shape) != tuple(expected.shape):
         return Comparison(False, "wrong shape", str(tuple(expected.shape)), str(tuple(found.shape)))
     expected = expected.to(found.device)

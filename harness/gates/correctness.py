@@ -35,8 +35,8 @@ class Correctness(Gate):
         results = trial.compare(outputs, expected, findings)
         for name, result in results.items():
             prefix = f"{name}." if len(results) > 1 else ""
-            for tag, value in result.figures.items():
-                findings.measure(prefix + tag, value)
+            for tag, figure in result.figures.items():
+                findings.measure(prefix + tag, figure)
 
         again = trial.inputs(salt=1)
         if _same_shapes(inputs, again):

@@ -40,9 +40,9 @@ class Coverage(Gate):
             }
             given = tuple(buffer.tensor for buffer in buffers.values())
             outputs = trial.call(clone(inputs), out=given if len(given) > 1 else given[0])
-            for (name, value), buffer in zip(outputs.items(), given, strict=True):
+            for (name, value), own in zip(outputs.items(), given, strict=True):
                 findings.check(
-                    value.data_ptr() == buffer.data_ptr() and value.shape == buffer.shape,
+                    value.data_ptr() == own.data_ptr() and value.shape == own.shape,
                     f"{name}: out= was given, and another tensor was returned",
                     "the tensor given as out=",
                     "other memory",

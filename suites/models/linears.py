@@ -97,9 +97,7 @@ def linears(model: str | ModelConfig, tp: int = 1) -> Iterator[LinearShape]:
 
     q_rank, o_rank = att.q_lora_rank, att.o_lora_rank
     kv_uses = layers if cfg.kv_source_layers is None else None
-    yield linear(
-        "fused_wqa_wkv", q_rank + att.kv_heads * att.head_dim, hidden, "replicated", "fp8", "hidden", kv_uses
-    )
+    yield linear("fused_wqa_wkv", q_rank + att.kv_heads * att.head_dim, hidden, "replicated", "fp8", "hidden", kv_uses)
     yield linear("wq_b", heads * att.head_dim, q_rank, "column", "fp8", "q_latent")
     group_k = att.heads * att.head_dim // att.o_groups
     yield linear("wo_a", o_rank, group_k, "groups", "fp8", "attention_out", batch=groups)

@@ -77,7 +77,5 @@ def expert_stacks() -> tuple[Case, ...]:
     stacks = {(gemm.experts, gemm.n, gemm.k) for model in MODELS for gemm in expert_gemms(model, 1, 8)}
     first = (48, 6144, 7168)
     return grid(e=first[0], n=first[1], k=first[2], worlds=("fake-cuda",)) + tuple(
-        case
-        for e, n, k in sorted(stacks - {first})
-        for case in grid(e=e, n=n, k=k, tier="full", worlds=("fake-cuda",))
+        case for e, n, k in sorted(stacks - {first}) for case in grid(e=e, n=n, k=k, tier="full", worlds=("fake-cuda",))
     )

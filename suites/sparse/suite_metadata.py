@@ -104,7 +104,9 @@ def _c4a_reference(
     options: Any,
 ) -> tuple[torch.Tensor, ...]:
     result = oracle.c4a(
-        *(_int64(tensor) for tensor in (topk_indices, token_to_req_indices, block_table)),
+        _int64(topk_indices),
+        _int64(token_to_req_indices),
+        _int64(block_table),
         block_size,
         is_valid_token.cpu().numpy() != 0,
         options,

@@ -53,7 +53,7 @@ def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def record(recorder: Path, folder: Path, *command: str) -> list[dict[str, str]]:
-    """Events of a command that runs under the recorder; NVTX reads the variable at its first call, so: a new process."""
+    """Events of a command under the recorder. NVTX reads the variable at its first call, so it is a new process."""
     log = folder / "nvtx.jsonl"
     environment = {**os.environ, "NVTX_INJECTION64_PATH": str(recorder), "NVTX_RECORD_FILE": str(log)}
     run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)

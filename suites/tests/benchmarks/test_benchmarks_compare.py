@@ -33,8 +33,7 @@ def times(scale: float = 1.0, n: int = 8, seed: int = 0) -> list[float]:
 
 def stored(commit: str = A, scale: float = 1.0, seed: int = 0, **changes: object) -> Stored:
     cells = [
-        Cell(BENCH, ("'torch'", case), "v1", 20e-6 * scale, tuple(times(scale, seed=seed)))
-        for case in ("'m1'", "'m2'")
+        Cell(BENCH, ("'torch'", case), "v1", 20e-6 * scale, tuple(times(scale, seed=seed))) for case in ("'m1'", "'m2'")
     ]
     made = Stored(commit, "env", 0, {**MACHINE, "driver": "580"}, {cell.name: cell for cell in cells})
     return replace(made, **changes)  # type: ignore[arg-type]
@@ -55,9 +54,7 @@ def test_a_written_file_is_read_by_asv_as_one_of_its_own(tmp_path: Path) -> None
     assert values[2] is None  # failed
     assert values[3] != values[3]  # not run
     theirs = result.get_result_stats(BENCH, params)[0]
-    assert {key: theirs[key] for key in stats} == {
-        key: pytest.approx(value, rel=1e-12) for key, value in stats.items()
-    }
+    assert {key: theirs[key] for key in stats} == {key: pytest.approx(value, rel=1e-12) for key, value in stats.items()}
     assert result.get_result_samples(BENCH, params)[0] == times()
     assert result.benchmark_version[BENCH] == "v1"
     assert result.params["gpu"] == "NVIDIA H200"
@@ -135,9 +132,7 @@ def test_an_empty_baseline_compares_nothing() -> None:
 def test_skipped_on_both_sides_is_left_out_and_does_not_count() -> None:
     nan = float("nan")
     assert compare(with_cell(stored(A), value=nan), with_cell(stored(B), value=nan)).exit_code()[0] == 0
-    nothing = [
-        replace(s, cells={k: replace(c, value=nan) for k, c in s.cells.items()}) for s in (stored(A), stored(B))
-    ]
+    nothing = [replace(s, cells={k: replace(c, value=nan) for k, c in s.cells.items()}) for s in (stored(A), stored(B))]
     assert compare(*nothing).exit_code() == (3, "nothing was compared")
 
 

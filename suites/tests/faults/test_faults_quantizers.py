@@ -35,8 +35,7 @@ def normal(*shape, dtype=torch.bfloat16):
 
 def equal(a, b):
     return all(
-        s.shape == t.shape and torch.equal(s.view(torch.uint8), t.view(torch.uint8))
-        for s, t in zip(a, b, strict=True)
+        s.shape == t.shape and torch.equal(s.view(torch.uint8), t.view(torch.uint8)) for s, t in zip(a, b, strict=True)
     )
 
 
