@@ -91,8 +91,7 @@ def dequantize_nvfp4(
         if not (len(shape) >= 3 and tuple(global_scale.shape) == (shape[0],)):
             if global_scale.numel() != 1:
                 raise ValueError(
-                    f"global_scale: expected one element, or ({shape[0]},) for a stack, got "
-                    f"{tuple(global_scale.shape)}"
+                    f"global_scale: expected one element, or ({shape[0]},) for a stack, got {tuple(global_scale.shape)}"
                 )
             global_scale = global_scale.reshape(())
     if out is None:

@@ -24,9 +24,7 @@ DIRECTORY = Path(__file__).resolve().parents[2] / "baselines" / "golden" / "nvfp
 Arrays = dict[str, npt.NDArray[np.generic]]
 
 
-def by_fractions(
-    regime: Regime, compat: str | None
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8], np.float32]:
+def by_fractions(regime: Regime, compat: str | None) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8], np.float32]:
     """Expected bytes of a finite regime, one block at a time."""
     x = regime.x
     if regime.global_scale is None:

@@ -232,9 +232,7 @@ def reference_dequantize(
     value = np.where(m < 2, m, (2 + m % 2) << np.maximum(m // 2 - 1, 0)) * np.float64(0.5)
     value = np.where(code & 8, -value, value).reshape(*scales.shape, 16)
     byte = scales.astype(np.int64) & 0x7F
-    scale = np.where(byte < 8, byte, 8 + byte % 8) * np.exp2(
-        np.where(byte < 8, -9, byte // 8 - 10).astype(np.float64)
-    )
+    scale = np.where(byte < 8, byte, 8 + byte % 8) * np.exp2(np.where(byte < 8, -9, byte // 8 - 10).astype(np.float64))
     scale = np.where(byte == 0x7F, np.nan, scale)
     out = (value * scale[..., None]).reshape(code.shape)
     return out if global_scale is None else out * np.float64(global_scale)

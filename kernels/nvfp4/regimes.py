@@ -75,9 +75,7 @@ def _scale_midpoints() -> F32:
 
 def _underflow_ladder() -> F32:
     """Block maxima around every point where the scale byte changes its nature: s at 2^-10 (tie to 0), 2^-9, 2^-6."""
-    centres = np.array(
-        [2.0**-10, 1.5 * 2.0**-10, 2.0**-9, 1.5 * 2.0**-9, 2.5 * 2.0**-9, 2.0**-6, 2.0**-20], np.float32
-    )
+    centres = np.array([2.0**-10, 1.5 * 2.0**-10, 2.0**-9, 1.5 * 2.0**-9, 2.5 * 2.0**-9, 2.0**-6, 2.0**-20], np.float32)
     amax = np.abs(_neighbours((6 * centres).astype(np.float32)))
     return np.concatenate((_with_maximum(amax), -_with_maximum(amax)))
 
