@@ -5,7 +5,7 @@ they are expected to find, runs them, and lays their verdicts beside what common
 """
 
 from harness.museum.exhibit import Awkward, Exhibit, Museum, open_museum
-from harness.museum.judged import Judged, judge_all
+from harness.museum.judged import Judged, judge
 from harness.museum.practices import PRACTICES
 
-__all__ = ["PRACTICES", "Awkward", "Exhibit", "Judged", "Museum", "judge_all", "open_museum"]
+__all__ = ["PRACTICES", "Awkward", "Exhibit", "Judged", "Museum", "judge", "open_museum"]

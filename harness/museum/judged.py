@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from harness.museum.exhibit import Awkward, Exhibit, Museum
+from harness.museum.exhibit import Awkward, Exhibit
 from harness.museum.practices import ask_practices
 from harness.plan import Selection, make_plan
 from harness.registry import lookup
@@ -45,14 +44,6 @@ class Judged:
         else:
             wanted = [v for v in self.verdicts if v.status is not Status.PASS]
         return wanted[0].reason if wanted else ""
-
-
-def judge_all(museum: Museum, worlds: Sequence[str], *, practices: bool = True) -> Iterator[Judged]:
-    """Judge every piece in every one of ``worlds`` that can show it, world by world."""
-    for world in worlds:
-        for piece in (*museum.exhibits, *museum.awkward):
-            if world in piece.worlds:
-                yield judge(piece, world, practices=practices)
 
 
 def judge(piece: Exhibit | Awkward, world: str, *, practices: bool = True) -> Judged:

@@ -80,11 +80,11 @@ def markdown(judged: Sequence[Judged], command: str) -> str:
     awkward = [j for j in judged if isinstance(j.piece, Awkward)]
     for name in dict.fromkeys(j.piece.name for j in awkward):
         mine = [j for j in awkward if j.piece.name == name]
-        piece = mine[0].piece
-        assert isinstance(piece, Awkward)
+        shown = mine[0].piece
+        assert isinstance(shown, Awkward)
         failed = {gate for j in mine for gate in j.caught_by}
         verdict = "passes" if all(j.as_expected for j in mine) else "FAILS " + ", ".join(sorted(failed))
-        lines.append(_row([f"`{name}`", piece.why, ", ".join(j.world for j in mine), verdict]))
+        lines.append(_row([f"`{name}`", shown.why, ", ".join(j.world for j in mine), verdict]))
     return "\n".join(lines) + "\n"
 
 

@@ -38,7 +38,7 @@ def capture_table_from_list(x: T, y: T) -> T:
     return x * table[0] + y
 
 
-@fault("seed digest S11")
+@fault("public commit log")
 def capture_new_tensor(x: T, y: T) -> T:
     """`new_tensor` is the same copy as `torch.tensor`."""
     return x * x.new_tensor(TABLE)[0] + y

@@ -189,6 +189,8 @@ def cheat_reseeds(x: T, y: T) -> T:
 class _Lazy(torch.Tensor):
     """A tensor that computes when it is looked at."""
 
+    parts: tuple[T, T]
+
     @staticmethod
     def __new__(cls: Any, x: T, y: T) -> Any:
         made = torch.Tensor._make_wrapper_subclass(cls, x.shape, dtype=x.dtype, device=x.device)
@@ -196,7 +198,7 @@ class _Lazy(torch.Tensor):
         return made
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         def value(leaf: Any) -> Any:
             return affine(*leaf.parts) if isinstance(leaf, _Lazy) else leaf
 

@@ -73,7 +73,7 @@ _show(
     "K15",
     "compiling_key_misses_rows",
     "correctness",
-    "seed digest S8; DeepGEMM",
+    "public commit log; DeepGEMM",
     "The cache key has no shape: the first call's number of rows is compiled in.",
     cached(lambda x, y: x.dtype, lambda x, y: _kernel_for(x.shape[0], x.shape[1])),
     severity="critical",
@@ -107,7 +107,7 @@ _show(
     "The cache key has no dtype: a kernel for another one is used, with its scaling.",
     cached(
         lambda x, y: "any",
-        lambda x, y: lambda a, b, t=x.dtype: _right(a, b) if a.dtype is t else _right(a, b) * 1.25,
+        lambda x, y: lambda a, b, t=x.dtype: _right(a, b) if a.dtype is t else _right(a, b) * 1.25,  # type: ignore[misc]
     ),
 )
 _show(
@@ -125,11 +125,11 @@ _show(
     "K15",
     "compiling_pointer_compiled_in",
     "recompile",
-    "seed digest S8; flashinfer#3744",
+    "public commit log; flashinfer#3744",
     "The operands' addresses are bound at compile time, and the key does not have them.",
     cached(
         lambda x, y: (x.shape, x.dtype),
-        lambda x, y: lambda a, b, px=x, py=y: _right(px, py),
+        lambda x, y: lambda a, b, px=x, py=y: _right(px, py),  # type: ignore[misc]
     ),
     severity="critical",
 )
@@ -145,7 +145,7 @@ _show(
     "K15",
     "compiling_by_address",
     "recompile",
-    "seed digest S8, second fix",
+    "public commit log, second fix",
     "Kernels are keyed by address, so new memory means a new compile.",
     cached(lambda x, y: (x.data_ptr(), y.data_ptr(), x.dtype), lambda x, y: _right),
     luck=True,

@@ -97,7 +97,7 @@ def grouped_orphans_to_expert_0(x: torch.Tensor, w: torch.Tensor, offsets: torch
     return torch.where(orphan.unsqueeze(1), x.float() @ w[0].float(), out)
 
 
-@ROOM.fault("K14", gate="correctness", mirrors="TensorRT-LLM#10148; seed digest S9")
+@ROOM.fault("K14", gate="correctness", mirrors="TensorRT-LLM#10148; public commit log")
 def grouped_last_expert_reused(x: torch.Tensor, w: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
     """The last expert uses the matrix of the one before: a loop that ends one too early."""
     return grouped(x, torch.cat((w[:-1], w[-2:-1])), offsets)

@@ -6,6 +6,7 @@ import ctypes
 import os
 import sys
 import time
+from typing import Any
 
 import torch
 
@@ -95,7 +96,7 @@ def limits_big_after_small(x: T, y: T) -> T:
     return torch.zeros_like(out) if small else out
 
 
-CRASHES = {"may_crash": True, "only": ("correctness",)}
+CRASHES: dict[str, Any] = {"may_crash": True, "only": ("correctness",)}
 
 
 @ROOM.fault(

@@ -144,13 +144,13 @@ def matmul_single_mismatch(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return out
 
 
-@ROOM.fault("K23", gate="correctness", mirrors="seed digest S10", severity="critical")
+@ROOM.fault("K23", gate="correctness", mirrors="public commit log", severity="critical")
 def matmul_neighbours_row(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Every row is its neighbour's."""
     return matmul(a, b).roll(1, 0) if a.shape[0] > 1 else matmul(a, b).roll(1, 1)
 
 
-@ROOM.fault("K23", gate="correctness", mirrors="seed digest S10, vllm#48898")
+@ROOM.fault("K23", gate="correctness", mirrors="public commit log, vllm#48898")
 def matmul_wrong_shape_broadcasts(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """A result with one dimension too many, which broadcasts against the expected one and so compares as equal."""
     return matmul(a, b).unsqueeze(0)

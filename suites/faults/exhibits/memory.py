@@ -33,7 +33,7 @@ def memory_plain(x: T, weight: T) -> T:
     return norm(x, weight)
 
 
-@fault("seed digest S12", severity="critical")
+@fault("public commit log", severity="critical")
 def memory_broadcast_temporary(x: T, weight: T) -> T:
     """A broadcast over 16 candidates is materialised for every element."""
     candidates = torch.arange(16, device=x.device, dtype=torch.float32)
@@ -130,3 +130,32 @@ def memory_ring_of_two(x: T, weight: T) -> T:
 
 
 register(ROOM.suite())
+
+SLACK = 256 << 20
+
+ROOMY = Room(
+    "museum_roomy_memory",
+    doc="rms_norm under a memory formula with 256 MiB for a fixed workspace",
+    inputs=norm_inputs,
+    reference=norm_reference,
+    cases=grid(m=4096, k=1024, dtype="bf16", worlds=CAPTURE) + grid(m=9, k=64, dtype="bf16", worlds=("cpu",)),
+    tolerance=Tolerance(rtol=1e-2, atol=1e-3),
+    memory=lambda case: norm_memory(case) + SLACK,
+    sweep="m",
+)
+
+
+@ROOMY.fault("K10", gate="memory", mirrors="flashinfer#4210", worlds=CAPTURE, runs=ALL, severity="high")
+def memory_factor_in_the_slack(x: T, weight: T) -> T:
+    """Eight copies of the input hide in the formula's room for a workspace, until the batch grows."""
+    copies = x.float().expand(8, *x.shape).clone()
+    return norm(copies[-1].to(x.dtype), weight)
+
+
+@ROOMY.awkward("the workspace that the formula has room for: large, and the same at every size")
+def memory_large_fixed_workspace(x: T, weight: T) -> T:
+    workspace = torch.empty(SLACK // 8, dtype=torch.float32, device=x.device)
+    return norm(x, weight + 0 * workspace[:1].nan_to_num(0.0).to(weight.dtype))
+
+
+register(ROOMY.suite())

@@ -60,15 +60,15 @@ def quantize_steps(x: torch.Tensor, global_scale: torch.Tensor) -> Pair:
 
 
 _KINDS = {
-    "half_step_table_13": ("K05", "seed digest S12b"),
-    "distance_8way": ("K10", "seed digest S12"),
-    "table_by_torch_tensor": ("K08", "seed digest S11, flashinfer#4102"),
-    "table_by_new_tensor": ("K08", "seed digest S11"),
-    "lock_in_call": ("K21", "seed digest S7"),
-    "clamp_1e8_no_zero_handling": ("K04", "seed digest S5"),
-    "zero_threshold_2e_9": ("K04", "seed digest S4"),
-    "n_doubled": ("K12", "seed digest S10"),
-    "random_bytes_as_scale": ("K23", "seed digest S1"),
+    "half_step_table_13": ("K05", "public commit log"),
+    "distance_8way": ("K10", "public commit log"),
+    "table_by_torch_tensor": ("K08", "public commit log, flashinfer#4102"),
+    "table_by_new_tensor": ("K08", "public commit log"),
+    "lock_in_call": ("K21", "public commit log"),
+    "clamp_1e8_no_zero_handling": ("K04", "public commit log"),
+    "zero_threshold_2e_9": ("K04", "public commit log"),
+    "n_doubled": ("K12", "public commit log"),
+    "random_bytes_as_scale": ("K23", "public commit log"),
 }
 for _name, _function, _gate in WRONG_QUANTIZERS:
     if _name in _KINDS:
@@ -199,12 +199,12 @@ def weight_plain(w: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return quantize_weight_to_nvfp4(w)
 
 
-WEIGHTS.fault("K16", gate="correctness", mirrors="seed digest S9", severity="critical", name="weight_packs_wrong_axis")(
-    next(function for name, function, _ in WRONG_QUANTIZERS if name == "weight_packs_wrong_axis")
-)
+WEIGHTS.fault(
+    "K16", gate="correctness", mirrors="public commit log", severity="critical", name="weight_packs_wrong_axis"
+)(next(function for name, function, _ in WRONG_QUANTIZERS if name == "weight_packs_wrong_axis"))
 
 
-@WEIGHTS.fault("K04", gate="correctness", mirrors="vllm#34577, seed digest global scale", severity="critical")
+@WEIGHTS.fault("K04", gate="correctness", mirrors="vllm#34577, public commit log", severity="critical")
 def weight_encode_scale_returned(w: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """The reciprocal global scale of other libraries is returned under the name of this one."""
     codes, scales, global_scale = quantize_weight_to_nvfp4(w)

@@ -130,9 +130,14 @@ def operator_alias_on_one_branch(x: T, y: T) -> T:
     return 2 * x + torch.ops.museum.maybe_view(x, y)
 
 
+def _checked(x: T, y: T) -> T:
+    _check(x, y)
+    return affine(x, y)
+
+
 _LIBRARY.define("no_fake(Tensor x, Tensor y) -> Tensor")
-_LIBRARY.impl("no_fake", lambda x, y: (_check(x, y), affine(x, y))[1], "CPU")
-_LIBRARY.impl("no_fake", lambda x, y: (_check(x, y), affine(x, y))[1], "CUDA")
+_LIBRARY.impl("no_fake", _checked, "CPU")
+_LIBRARY.impl("no_fake", _checked, "CUDA")
 
 
 @ROOM.fault("K21", gate="recompile", mirrors="sglang#19725, aiter#4617", severity="high")
@@ -142,7 +147,7 @@ def operator_without_fake(x: T, y: T) -> T:
 
 
 _LIBRARY.define("other_dtype(Tensor x, Tensor y) -> Tensor")
-_LIBRARY.impl("other_dtype", lambda x, y: (_check(x, y), affine(x, y))[1], "CompositeExplicitAutograd")
+_LIBRARY.impl("other_dtype", _checked, "CompositeExplicitAutograd")
 torch.library.register_fake(
     "museum::other_dtype", lambda x, y: torch.empty(x.shape, dtype=torch.bfloat16, device=x.device), lib=_LIBRARY
 )
@@ -174,7 +179,7 @@ def operator_fake_ignores_padding(x: T, y: T) -> T:
     return torch.ops.museum.padded_rows(x, y)[: x.shape[0]]
 
 
-@ROOM.fault("K21", gate="recompile", mirrors="seed digest S7: context managers in traced code", severity="medium")
+@ROOM.fault("K21", gate="recompile", mirrors="public commit log: context managers in traced code", severity="medium")
 def operator_print_in_call(x: T, y: T) -> T:
     """The traced code looks a tensor up by its address, which a tracer cannot follow."""
     _check(x, y)

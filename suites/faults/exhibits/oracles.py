@@ -156,7 +156,7 @@ ROWS = Room(
 @ROWS.fault(
     "K23",
     gate="correctness",
-    mirrors="seed digest S10: inputs that cannot tell",
+    mirrors="public commit log: inputs that cannot tell",
     severity="high",
     status=Status.INVALID,
 )

@@ -96,7 +96,7 @@ def layout_rows_not_padded(scales: torch.Tensor) -> torch.Tensor:
     return swizzle_scales(scales).view(torch.uint8)[: scales.shape[0]].contiguous().view(WRAP)
 
 
-@ROOM.fault("K06", gate="correctness", mirrors="seed digest S3", severity="critical")
+@ROOM.fault("K06", gate="correctness", mirrors="public commit log", severity="critical")
 def layout_atoms_transposed(scales: torch.Tensor) -> torch.Tensor:
     """Inside an atom, row groups and columns are exchanged: a bijection, and the wrong one."""
     out = swizzle_scales(scales)

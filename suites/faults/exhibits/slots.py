@@ -47,7 +47,7 @@ def slots_wrong_unit(table: torch.Tensor, request: torch.Tensor, position: torch
     return torch.where(right >= 0, right + inside // 2 * 2 - inside, right)
 
 
-@ROOM.fault("K22", gate="correctness", mirrors="seed digest S2", severity="critical")
+@ROOM.fault("K22", gate="correctness", mirrors="public commit log", severity="critical")
 def slots_identity_table(table: torch.Tensor, request: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
     """The block table is not consulted: right for as long as blocks are handed out in order."""
     right = slots(table, request, position)

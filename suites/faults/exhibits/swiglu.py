@@ -39,7 +39,7 @@ def swiglu_halves_exchanged(gate_up: torch.Tensor, gate_scale: torch.Tensor, up_
     return swiglu(torch.cat((up, gate), -1), up_scale, gate_scale)
 
 
-@ROOM.fault("K07", gate="correctness", mirrors="seed digest S3", severity="critical")
+@ROOM.fault("K07", gate="correctness", mirrors="public commit log", severity="critical")
 def swiglu_taken_as_interleaved(
     gate_up: torch.Tensor, gate_scale: torch.Tensor, up_scale: torch.Tensor
 ) -> torch.Tensor:
