@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 from harness.gates import GATES
 from harness.verdict import Status
@@ -70,7 +71,7 @@ class Museum:
     awkward: tuple[Awkward, ...]
 
     def __post_init__(self) -> None:
-        names = [entry.name for entry in (*self.exhibits, *self.awkward)]
+        names = [entry.name for entry in self.exhibits] + [entry.name for entry in self.awkward]
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:
             raise ValueError(f"shown twice: {', '.join(repeated)}")
@@ -116,7 +117,7 @@ def open_museum(path: Path | str) -> Museum:
     return museum
 
 
-def _import(file: Path) -> object:
+def _import(file: Path) -> ModuleType:
     """Import a file under its dotted package name, as an ordinary import of it elsewhere would."""
     parts, folder = [file.stem], file.parent
     while (folder / "__init__.py").exists():
