@@ -96,6 +96,8 @@ def _linear_into(
             height = min(ACTIVATION_ROWS, rows - m)
             a = dequantize_nvfp4(codes.narrow(0, m, height), scales.narrow(0, m, height), dtype=torch.float32)
             out.narrow(0, m, height).narrow(1, n, width).copy_((a @ w.t()).mul_(alpha))
+            del a  # before the next piece is made: two of a kind at once would double the workspace
+        del w, linear
 
 
 def linear_peak_bytes(rows: int, columns: int, depth: int, itemsize: int = 2) -> int:

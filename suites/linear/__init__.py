@@ -1,0 +1,1 @@
+"""The NVFP4 linear layer, declared as a suite."""

@@ -1,0 +1,1 @@
+"""The mixture of experts, declared as suites."""
