@@ -14,6 +14,8 @@ import torch
 
 from kernels.moe.arguments import INDEX_DTYPES, require_tensor
 
+ROW_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+
 #: fp32 elements of the combined output worked on at a time.
 CHUNK_ELEMENTS = 1 << 22
 
@@ -76,6 +78,7 @@ def combine_routes(
     row or weight holds. The order of the sum is that of the choices and not of the experts, so a token's result does
     not depend on its neighbours. Returns (T, H) in `out_dtype` (default: the rows' dtype); all of it is written.
     """
+    require_tensor("rows", rows, (None, None), ROW_DTYPES, rows.device)
     count, width = rows.shape
     tokens, top_k = topk_weights.shape
     require_tensor("topk_weights", topk_weights, (tokens, top_k), (torch.float32,), rows.device)

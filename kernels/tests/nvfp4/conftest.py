@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 import types
-import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from peer_packages import oracle
 
 ROOT = Path(__file__).resolve().parents[3]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
-
-
-def oracle(name: str, load):
-    """load(), or skip; with KERNEL_HARNESS_REQUIRE_ORACLES=1 a missing oracle is a failure, never a silent skip."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return load()
-    except Exception as error:
-        message = f"oracle {name} is not available: {type(error).__name__}: {error}"
-        if os.environ.get("KERNEL_HARNESS_REQUIRE_ORACLES") == "1":
-            pytest.fail(message)
-        pytest.skip(message)
 
 
 @pytest.fixture(scope="session")

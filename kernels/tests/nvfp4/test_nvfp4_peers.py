@@ -75,7 +75,7 @@ def test_modelopt_every_real_weight(modelopt, real_weights):
 
 def test_modelopt_export_path(modelopt, real_weights):
     """`to_quantized_weight`, the function that writes checkpoints, on one real weight."""
-    from conftest import oracle
+    from peer_packages import oracle
 
     def load():
         from modelopt.torch.export.quant_utils import QUANTIZATION_NVFP4, to_quantized_weight
@@ -161,7 +161,7 @@ def test_torchao_differs_on_small_scales(torchao_quantize):
 
 @pytest.fixture(scope="session")
 def compressed_tensors_quantize():
-    from conftest import oracle
+    from peer_packages import oracle
 
     def load():
         from compressed_tensors.compressors.nvfp4.helpers import quantize_and_pack_fp4
